@@ -1,0 +1,7 @@
+"""`python -m pyruntime`: see `pyruntime.cli`."""
+
+import sys
+
+from pyruntime.cli import main
+
+sys.exit(main())

@@ -1,0 +1,280 @@
+"""The runtime from a terminal.
+
+    python -m pyruntime chat MODEL                 talk to a model
+    python -m pyruntime tokenize MODEL TEXT        the ids of a text, and the piece each one stands for
+    python -m pyruntime inspect MODEL              what a model file holds
+    python -m pyruntime logits MODEL TEXT          the most probable next tokens
+
+A thin skin over the engine: arguments in, events out. Errors of the runtime are printed as one line and end with
+status 1; wrong usage ends with status 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyruntime import __version__
+from pyruntime.engine import EXECUTORS, Engine, OpenedModel, open_model
+from pyruntime.errors import TinyPyLMError
+from pyruntime.events import Delta, Finished
+from pyruntime.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SHOWN_METADATA = 100  # characters of a metadata value that `inspect` shows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the process's exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        status: int = options.run(options)
+    except TinyPyLMError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"{error.filename}: {error.strerror}. Give the path of a .gguf file", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m pyruntime", description="Small language models, in Python.")
+    parser.add_argument("--version", action="version", version=f"pyruntime {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_chat(commands)
+    _add_tokenize(commands)
+    _add_inspect(commands)
+    _add_logits(commands)
+    return parser
+
+
+def _add_command(commands: Any, name: str, run: Any, text: str) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    command.add_argument("model", metavar="MODEL", help="path of a .gguf file")
+    command.set_defaults(run=run)
+    return command
+
+
+def _add_chat(commands: Any) -> None:
+    command = _add_command(commands, "chat", _chat, "Talk to a model. An empty line or Ctrl-D ends the talk.")
+    command.add_argument("--message", help="answer this one message and end")
+    command.add_argument("--system", help="the system prompt; by default whatever the model's template says")
+    defaults = SamplingParams()
+    command.add_argument("--temperature", type=float, default=defaults.temperature, help="default %(default)s")
+    command.add_argument("--top-k", type=int, default=defaults.top_k, help="0 switches it off (default)")
+    command.add_argument("--top-p", type=float, default=defaults.top_p, help="1 switches it off (default)")
+    command.add_argument("--min-p", type=float, default=defaults.min_p, help="default %(default)s")
+    command.add_argument("--presence-penalty", type=float, default=defaults.presence_penalty)
+    command.add_argument("--frequency-penalty", type=float, default=defaults.frequency_penalty)
+    command.add_argument("--seed", type=int, help="makes the answers reproducible")
+    command.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before this text; repeatable")
+    command.add_argument("--max-tokens", type=int, help="the longest answer")
+    command.add_argument("--stats", action="store_true", help="print tokens and speed after each answer")
+    _add_engine_options(command)
+
+
+def _add_tokenize(commands: Any) -> None:
+    command = _add_command(commands, "tokenize", _tokenize, "Print the token ids of a text.")
+    command.add_argument("text", metavar="TEXT", help="the text, or - to read it from standard input")
+    command.add_argument("--control", action="store_true", help="recognise control tokens in the text")
+    command.add_argument("--json", action="store_true", help="print a JSON list of ids only")
+
+
+def _add_inspect(commands: Any) -> None:
+    command = _add_command(commands, "inspect", _inspect, "Print what a model file holds.")
+    command.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_logits(commands: Any) -> None:
+    command = _add_command(commands, "logits", _logits, "Print the most probable next tokens after a text.")
+    command.add_argument("text", metavar="TEXT", help="the text, or - to read it from standard input")
+    command.add_argument("--control", action="store_true", help="recognise control tokens in the text")
+    command.add_argument("--top", type=int, default=10, help="how many (default %(default)s)")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    _add_engine_options(command)
+
+
+def _add_engine_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--executor", choices=EXECUTORS, default="auto", help="what computes (default %(default)s)")
+    command.add_argument("--context", type=int, help="positions of the KV cache")
+
+
+def _chat(options: argparse.Namespace) -> int:
+    params = SamplingParams(
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        min_p=options.min_p,
+        presence_penalty=options.presence_penalty,
+        frequency_penalty=options.frequency_penalty,
+        seed=options.seed,
+        stop=tuple(options.stop),
+        max_tokens=options.max_tokens,
+    )
+    engine = _load(options)
+    messages: list[dict[str, str]] = []
+    if options.system is not None:
+        messages.append({"role": "system", "content": options.system})
+    if options.message is not None:
+        _answer(engine, [*messages, {"role": "user", "content": options.message}], params, options.stats)
+        return 0
+    while (text := _ask()) is not None:
+        turn = [*messages, {"role": "user", "content": text}]
+        try:
+            messages = [*turn, {"role": "assistant", "content": _answer(engine, turn, params, options.stats)}]
+        except TinyPyLMError as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    return 0
+
+
+def _ask() -> str | None:
+    try:
+        text = input("> ")
+    except EOFError:
+        print()
+        return None
+    return text if text.strip() else None
+
+
+def _answer(engine: Engine, messages: list[dict[str, str]], params: SamplingParams, stats: bool) -> str:
+    """Print an answer as it comes; Ctrl-C stops it and keeps what is there. Returns its text."""
+    shown: list[str] = []
+
+    async def run() -> None:
+        async for event in engine.chat(messages, params):
+            if isinstance(event, Delta):
+                shown.append(event.text)
+                print(event.text, end="", flush=True)
+            elif isinstance(event, Finished):
+                print()
+                if stats:
+                    print(_stats(event), file=sys.stderr)
+
+    try:
+        asyncio.run(run())
+    except KeyboardInterrupt:
+        print(" [stopped]")
+    return "".join(shown)
+
+
+def _stats(event: Finished) -> str:
+    usage, timings = event.usage, event.timings
+    parts = [f"{usage.prompt_tokens} prompt tokens ({usage.cached_tokens} cached)", f"{usage.new_tokens} new"]
+    for name, value, unit in (
+        ("first text after", timings.ttft_ms, "ms"),
+        ("prefill", timings.prefill_tps, "tok/s"),
+        ("decode", timings.decode_tps, "tok/s"),
+    ):
+        if value is not None:
+            parts.append(f"{name} {value:.1f} {unit}")
+    return f"[{event.reason}: {', '.join(parts)}]"
+
+
+def _tokenize(options: argparse.Namespace) -> int:
+    tokenizer = open_model(options.model).tokenizer
+    ids = _encode(options, tokenizer)
+    if options.json:
+        print(json.dumps(ids))
+    else:
+        for token_id in ids:
+            print(f"{token_id:>8}  {tokenizer.decode([token_id])!r}")
+        print(f"{len(ids)} tokens", file=sys.stderr)
+    return 0
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    report = _report(open_model(options.model))
+    if options.json:
+        print(json.dumps(report, indent=2, ensure_ascii=False))
+        return 0
+    for section, values in report.items():
+        print(section)
+        for key, value in values.items():
+            print(f"  {key}: {value}")
+    return 0
+
+
+def _report(model: OpenedModel) -> dict[str, dict[str, Any]]:
+    types = Counter(tensor.type for tensor in model.tensors.values())
+    config = {name: getattr(model.config, name) for name in model.config.__dataclass_fields__}
+    return {
+        "file": {
+            "name": model.source.name,
+            "bytes": model.source.size,
+            "tensors": len(model.tensors),
+            "parameters": sum(int(np.prod(tensor.shape)) for tensor in model.tensors.values()),
+            **{f"{kind} tensors": count for kind, count in sorted(types.items())},
+        },
+        "config": config,
+        "tokenizer": {
+            "vocabulary": model.tokenizer.vocab_size,
+            "control tokens": len(model.tokenizer.control_ids),
+            "special tokens": dict(model.tokenizer.special_tokens),
+            "stop ids": sorted(model.generation.stop_ids),
+            "chat template": "yes" if model.template else "none",
+        },
+        "metadata": {key: _shown(value) for key, value in model.file.metadata.items()},
+    }
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, list | tuple) and len(value) > 8:
+        return f"{len(value)} values, first {list(value[:3])}"
+    if isinstance(value, str) and len(value) > _SHOWN_METADATA:
+        return value[: _SHOWN_METADATA - 1] + "…"
+    return value
+
+
+def _logits(options: argparse.Namespace) -> int:
+    engine = _load(options)
+    tokenizer = engine.model.tokenizer
+    last = engine.logits(_encode(options, tokenizer))[-1]
+    log_probabilities = last - last.max()
+    log_probabilities -= np.log(np.exp(log_probabilities, dtype=np.float64).sum())
+    best = np.argsort(-last, kind="stable")[: max(1, options.top)]
+    rows: list[dict[str, Any]] = [
+        {
+            "id": int(i),
+            "text": tokenizer.decode([int(i)]),
+            "logit": float(last[i]),
+            "logprob": float(log_probabilities[i]),
+        }
+        for i in best
+    ]
+    if options.json:
+        print(json.dumps(rows, ensure_ascii=False))
+    else:
+        for row in rows:
+            print(f"{row['id']:>8}  {row['logit']:>9.4f}  {np.exp(row['logprob']):>7.2%}  {row['text']!r}")
+    return 0
+
+
+def _encode(options: argparse.Namespace, tokenizer: Any) -> list[int]:
+    text = sys.stdin.read() if options.text == "-" else options.text
+    ids: list[int] = tokenizer.encode_with_control(text) if options.control else tokenizer.encode(text)
+    return ids
+
+
+def _load(options: argparse.Namespace) -> Engine:
+    show = sys.stderr.isatty()
+
+    def on_progress(done: int, total: int) -> None:
+        if show:
+            print(f"\rReading {options.model}: {done / 1e6:.0f} of {total / 1e6:.0f} MB", end="", file=sys.stderr)
+            if done >= total:
+                print(file=sys.stderr)
+
+    load = Engine.load(options.model, executor=options.executor, context=options.context, on_progress=on_progress)
+    return asyncio.run(load)

@@ -1,0 +1,198 @@
+"""The engine: one model, one KV cache, one answer at a time.
+
+    engine = await Engine.load("model.gguf")
+    async for event in engine.chat([{"role": "user", "content": "Hello!"}]):
+        if isinstance(event, Delta):
+            print(event.text, end="")
+
+A request is rendered and tokenised whole each time; whatever prefix of its *ids* the KV cache already holds is kept
+and the rest is cut off and computed (an id prefix, never an assumption that text only grows). `kv_tokens` are at all
+times exactly the tokens the executor's cache holds.
+
+Nothing here knows pages, terminals or how the arithmetic is done.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyruntime.answer import Answer, KVState, Stopwatch
+from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, UnsupportedError
+from pyruntime.formats.source import ByteSource, FileSource
+from pyruntime.model.numpy_executor import build_numpy_executor
+from pyruntime.opening import GenerationDefaults, OpenedModel, open_model, read_model
+from pyruntime.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from pyruntime.chat.messages import Message
+    from pyruntime.events import Event
+    from pyruntime.model.executor import Executor
+
+__all__ = ["EXECUTORS", "Engine", "GenerationDefaults", "OpenedModel", "open_model"]
+
+ExecutorName = Literal["auto", "numpy"]
+EXECUTORS: tuple[ExecutorName, ...] = ("auto", "numpy")
+
+DEFAULT_CONTEXT = 4096
+
+
+class Engine:
+    """A loaded model that answers chats.
+
+    Args:
+        model: the opened model.
+        executor: computes its logits.
+        clock: seconds, for the timings of an answer.
+    """
+
+    def __init__(
+        self, model: OpenedModel, executor: Executor, *, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.model = model
+        self._executor = executor
+        self._kv = KVState(executor)
+        self._clock = clock
+        self._busy = False
+        self._cancelled = False
+
+    @classmethod
+    async def load(
+        cls,
+        source: str | os.PathLike[str] | ByteSource,
+        *,
+        executor: ExecutorName = "auto",
+        context: int | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Engine:
+        """Open a model and read its weights.
+
+        Args:
+            source: path of a `.gguf` file, or a byte source such as an entry of a store.
+            executor: what computes; "auto" takes the fastest that runs here.
+            context: positions of the KV cache; by default the model's own, at most 4096.
+            on_progress: called with the bytes of weights read so far and in all.
+
+        Raises:
+            ParameterError: unknown executor, or a context outside what the model was made for.
+            FormatError, UnsupportedError, TemplateError: as `open_model`.
+            OutOfMemoryError: the model would not fit; the message has the numbers.
+        """
+        if executor not in EXECUTORS:
+            raise ParameterError("executor", executor, ", ".join(EXECUTORS))
+        model = await read_model(FileSource(source) if isinstance(source, str | os.PathLike) else source)
+        built = await build_numpy_executor(
+            model.config,
+            model.tensors,
+            model.source,
+            context=_checked_context(context, model.config.context_length),
+            on_progress=on_progress,
+        )
+        return cls(model, built)
+
+    @property
+    def kv_tokens(self) -> tuple[int, ...]:
+        """The token ids whose keys and values the cache holds."""
+        return self._kv.tokens
+
+    @property
+    def context(self) -> int:
+        """Positions of the KV cache: the longest prompt and answer together, in tokens."""
+        return self._executor.context
+
+    @property
+    def executor_name(self) -> str:
+        """Which executor computes: "numpy"."""
+        return self._executor.name
+
+    def cancel(self) -> None:
+        """Stop the answer that is running: it ends after the token or prefill chunk being computed."""
+        self._cancelled = True
+
+    def logits(self, ids: Sequence[int]) -> npt.NDArray[np.float32]:
+        """Logits after each of `ids`, computed from an empty cache, (n, vocab) float32; for tests and measurements.
+
+        Raises:
+            BusyError: an answer is running.
+            ParameterError: no ids, or an id outside the vocabulary.
+            ContextOverflowError: more ids than the context has positions.
+        """
+        self._refuse_if_busy()
+        return self._kv.forward_all(ids)
+
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        params: SamplingParams | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **template_kwargs: Any,
+    ) -> AsyncGenerator[Event, None]:
+        """Answer a conversation; see `pyruntime.events` for what is yielded.
+
+        Args:
+            messages: the conversation, oldest first.
+            params: how tokens are drawn and when to stop; the defaults of `SamplingParams` if not given.
+            tools: descriptions of tools for the template.
+            **template_kwargs: further variables of the template, such as `enable_thinking`.
+
+        Raises:
+            BusyError: an answer is already running on this engine.
+            ParameterError, TemplateError: the messages are malformed, or the template refuses them.
+            ContextOverflowError: the prompt leaves no room for an answer.
+        """
+        self._refuse_if_busy()
+        self._busy, self._cancelled = True, False
+        try:
+            stopwatch = Stopwatch(self._clock)
+            answer = Answer(
+                self._kv,
+                self.model.tokenizer,
+                self.model.generation.stop_ids,
+                self._prompt(messages, tools, template_kwargs),
+                params or SamplingParams(),
+                stopwatch,
+                lambda: self._cancelled,
+            )
+            async with aclosing(answer.events()) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._kv.settle()
+            self._busy = False
+
+    def _refuse_if_busy(self) -> None:
+        if self._busy:
+            raise BusyError("engine: an answer is already running. Wait for it to finish, or stop it first")
+
+    def _prompt(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None,
+        template_kwargs: Mapping[str, Any],
+    ) -> list[int]:
+        if self.model.template is None:
+            problem = "the model has no chat template, so it cannot chat"
+            raise UnsupportedError(self.model.source.name, "chat template", problem)
+        prompt = self.model.template.encode(messages, tools, add_generation_prompt=True, **template_kwargs)
+        if not prompt:
+            problem = "it rendered nothing for these messages"
+            raise UnsupportedError(self.model.source.name, "chat template", problem)
+        if len(prompt) >= self.context:
+            advice = "Shorten the conversation, or load the model with a larger context"
+            raise ContextOverflowError(len(prompt) + 1, self.context, advice=advice)
+        return prompt
+
+
+def _checked_context(context: int | None, limit: int) -> int:
+    if context is None:
+        return min(limit, DEFAULT_CONTEXT)
+    if isinstance(context, bool) or not isinstance(context, int) or not 2 <= context <= limit:
+        raise ParameterError("context", context, f"an integer in [2, {limit}], the model's own limit")
+    return context

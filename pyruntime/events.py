@@ -1,0 +1,74 @@
+"""What happens during one answer, as small values. `engine.chat` yields them in this order:
+
+    PromptReady, PrefillProgress (one or more), Delta (any number), Finished
+
+An exception instead of `Finished` means that the answer failed; the deltas that came before it stand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+FinishReason = Literal["stop", "length", "cancelled"]
+
+
+@dataclass(frozen=True)
+class PromptReady:
+    """The prompt is rendered and tokenised: `cached_tokens` of its `prompt_tokens` are already in the KV cache."""
+
+    prompt_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True)
+class PrefillProgress:
+    """`done` of `total` prompt tokens that were not cached have been computed."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Delta:
+    """More text of the answer, and the token that completed it."""
+
+    text: str
+    token_id: int
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Token counts of one answer. `new_tokens` are those generated, the one that ended the answer not counted."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    new_tokens: int
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Speed of one answer; None where there was nothing to measure.
+
+    Attributes:
+        ttft_ms: milliseconds from the request to the first text.
+        prefill_tps: prompt tokens computed per second, cached ones not counted.
+        decode_tps: (new tokens - 1) per second between the first text and the end.
+    """
+
+    ttft_ms: float | None
+    prefill_tps: float | None
+    decode_tps: float | None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The answer is complete: why it ended, its whole text, the counts and the speed."""
+
+    reason: FinishReason
+    text: str
+    usage: Usage
+    timings: Timings
+
+
+Event = PromptReady | PrefillProgress | Delta | Finished

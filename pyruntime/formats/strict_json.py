@@ -1,0 +1,65 @@
+"""JSON from strangers: parsed with bounds, and without the liberties `json.loads` takes.
+
+Size and depth are checked before anything is built, so a hostile text costs one linear scan. Byte-order marks,
+repeated keys, NaN and Infinity are refused, because two readers would understand them differently. It does not
+know what the JSON means.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import Any, NoReturn
+
+from pyruntime.errors import FormatError, shorten
+
+# A string (its closing quote optional, so that a match never fails after a long scan) or one bracket.
+_STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
+_DEPTH_STEP = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
+
+
+def parse_json(data: bytes, *, name: str, max_bytes: int, max_depth: int) -> Any:
+    """The value of a JSON text given as UTF-8 bytes.
+
+    Args:
+        data: the whole text.
+        name: the file's name, as errors show it.
+        max_bytes: longest text accepted.
+        max_depth: deepest nesting of lists and objects accepted.
+
+    Raises:
+        FormatError: with field "JSON" when the text is too long, too deep or not JSON; with the key as its
+            field when an object has that key twice.
+    """
+    if len(data) > max_bytes:
+        raise FormatError(name, "JSON", f"{len(data)} bytes long", allowed=f"at most {max_bytes} bytes")
+    depth = _depth(data)
+    if depth > max_depth:
+        raise FormatError(name, "JSON", f"nested {depth} levels deep", allowed=f"at most {max_depth}")
+
+    def pairs_to_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        table = dict(pairs)
+        if len(table) < len(pairs):
+            twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+            raise FormatError(name, shorten(twice), "the key occurs twice in one object")
+        return table
+
+    def refuse_constant(text: str) -> NoReturn:
+        raise ValueError(f"{text} is not JSON")
+
+    try:
+        return json.loads(data.decode("utf-8"), object_pairs_hook=pairs_to_dict, parse_constant=refuse_constant)
+    except FormatError:
+        raise
+    except ValueError as error:  # UnicodeDecodeError, JSONDecodeError and "too many digits" alike
+        raise FormatError(name, "JSON", f"not a JSON text ({error})") from error
+
+
+def _depth(data: bytes) -> int:
+    """The deepest nesting of brackets outside strings."""
+    depth = deepest = 0
+    for match in _STRING_OR_BRACKET.finditer(data):
+        depth += _DEPTH_STEP.get(match[0], 0)
+        deepest = max(deepest, depth)
+    return deepest

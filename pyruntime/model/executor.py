@@ -1,0 +1,53 @@
+"""What the engine needs from something that runs a model, whatever it runs on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Executor(Protocol):
+    """A loaded model with its KV cache. Calls block; one at a time."""
+
+    @property
+    def name(self) -> str:
+        """What it runs on, as the user may choose it: "numpy"."""
+
+    @property
+    def context(self) -> int:
+        """Most positions the KV cache will hold."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the logits; ids are 0 … vocab_size - 1."""
+
+    @property
+    def length(self) -> int:
+        """Positions in the KV cache."""
+
+    def prefill(self, ids: Sequence[int]) -> None:
+        """Append `ids` to the cache without computing logits; errors as `forward`."""
+
+    def forward(self, ids: Sequence[int]) -> NDArray[np.float32]:
+        """Append `ids` to the cache; logits (vocab_size,) of the last of them, the caller's own array.
+
+        Raises:
+            ParameterError: no ids, or one that is not in the vocabulary.
+            ContextOverflowError: they do not fit behind what the cache holds.
+            OutOfMemoryError: the cache cannot grow that far.
+        After an error the cache is as it was before the call.
+        """
+
+    def forward_all(self, ids: Sequence[int]) -> NDArray[np.float32]:
+        """As `forward`, but logits (len(ids), vocab_size) of all of them."""
+
+    def truncate(self, length: int) -> None:
+        """Forget the positions from `length` on; ParameterError when there are fewer."""
+
+    def reset(self) -> None:
+        """Forget all positions."""

@@ -1,0 +1,177 @@
+"""The numpy executor: float32, readable, the reference that faster ones are held to; and how it is built from a file.
+
+- One float32 copy of the weights; a tied output head is the embedding's own array.
+- Prompts run in chunks of `MAX_RUN` ids; logits are computed only for the rows asked for.
+- It does not know text, sampling or where bytes come from.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyruntime.errors import FormatError, OutOfMemoryError, ParameterError, compose
+from pyruntime.model import families
+from pyruntime.model.decoder import Weights
+from pyruntime.model.kv_cache import KVCache
+from pyruntime.model.memory import check_fits, memory_limit
+from pyruntime.model.numpy_ops import NumpyOps
+from pyruntime.model.numpy_products import Products, products_for
+from pyruntime.weights.loading import read_float32
+from pyruntime.weights.names import match_gguf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyruntime.formats.gguf import TensorInfo
+    from pyruntime.formats.source import ByteSource
+    from pyruntime.model.config import ModelConfig
+
+Array = NDArray[np.float32]
+
+# Ids of one run. Natively 128 are a few per cent faster than 64, in the browser 8 are as fast as 64; the memory for
+# attention scores grows with it.
+MAX_RUN = 64
+
+
+async def build_numpy_executor(
+    config: ModelConfig,
+    tensors: Mapping[str, TensorInfo],
+    source: ByteSource,
+    *,
+    context: int,
+    on_progress: Callable[[int, int], None] | None = None,
+    limit: int | None = None,
+) -> NumpyExecutor:
+    """An executor with all weights read from `source`, in float32.
+
+    Args:
+        config: from `config_from_gguf`.
+        tensors: the GGUF file's tensors.
+        source: the file.
+        context: positions the KV cache may grow to, 1 … config.context_length.
+        on_progress: told (bytes of weights read, bytes of all weights), at the start and after each range read.
+        limit: most bytes to take; what the platform can give when not said.
+
+    Raises:
+        ParameterError: `context` is out of its interval.
+        FormatError, UnsupportedError: a tensor is missing, superfluous, of the wrong shape, or not finite.
+        OutOfMemoryError: it would not fit; raised before anything is allocated, with the numbers.
+    """
+    if not 1 <= context <= config.context_length:
+        raise ParameterError("context", context, f"1 … {config.context_length}, the model's own")
+    stored = match_gguf(families.weight_shapes(config), tensors, file=source.name)
+    check_fits(config, context, MAX_RUN, memory_limit() if limit is None else limit, file=source.name)
+
+    total, done = sum(tensor.nbytes for tensor in stored.values()), 0
+
+    def on_read(n_bytes: int) -> None:
+        nonlocal done
+        done += n_bytes
+        if on_progress:
+            on_progress(done, total)
+
+    on_read(0)
+    arrays: dict[str, Array] = {}
+    for name, tensor in sorted(stored.items(), key=lambda item: item[1].offset):  # the file from beginning to end
+        try:
+            arrays[name] = np.empty(tensor.shape, np.float32)
+        except (MemoryError, ValueError) as error:  # ValueError: larger than an array can be on a 32-bit machine
+            problem = f"no memory for {tensor.name} of shape {tensor.shape} after {done} of {total} bytes"
+            raise OutOfMemoryError(compose(source.name, problem, advice="Choose a smaller model")) from error
+        await read_float32(source, tensor, arrays[name], on_read)
+    return NumpyExecutor(config, Weights.from_names(arrays, config.n_layers), context=context, file=source.name)
+
+
+class NumpyExecutor:
+    """A model in memory, run by numpy. Implements `Executor`, where the methods are described.
+
+    Args:
+        config: the model's shape.
+        weights: float32 arrays.
+        context: positions the KV cache may grow to.
+        file: the model's file name, for errors.
+        products: how matrix products are computed; the fastest form of the platform when not given.
+    """
+
+    name = "numpy"
+
+    def __init__(
+        self, config: ModelConfig, weights: Weights[Array], *, context: int, file: str, products: Products | None = None
+    ) -> None:
+        self._config, self._weights, self._file = config, weights, file
+        self._cache = KVCache(config.n_layers, config.n_kv_heads, config.head_size, context)
+        self._ops = NumpyOps(config, self._cache, products or products_for(), MAX_RUN)
+
+    @property
+    def context(self) -> int:
+        """Most positions the KV cache will hold."""
+        return self._cache.context
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the logits."""
+        return self._config.vocab_size
+
+    @property
+    def length(self) -> int:
+        """Positions in the KV cache."""
+        return self._cache.length
+
+    def prefill(self, ids: Sequence[int]) -> None:
+        """Append `ids`; no logits."""
+        checked = self._check(ids)
+        self._run_chunks(checked, [slice(0)] * -(-len(checked) // MAX_RUN))
+
+    def forward(self, ids: Sequence[int]) -> Array:
+        """Append `ids`; logits (vocab_size,) of the last."""
+        checked = self._check(ids)
+        last = (len(checked) - 1) // MAX_RUN
+        wanted = [slice(0)] * last + [slice(-1, None)]  # no logits for the chunks before the last
+        return self._run_chunks(checked, wanted)[-1].reshape(self.vocab_size)
+
+    def forward_all(self, ids: Sequence[int]) -> Array:
+        """Append `ids`; logits (len(ids), vocab_size) of all."""
+        checked = self._check(ids)
+        wanted = [slice(None)] * -(-len(checked) // MAX_RUN)
+        return np.concatenate(self._run_chunks(checked, wanted))
+
+    def truncate(self, length: int) -> None:
+        """Forget the positions from `length` on."""
+        self._cache.truncate(length)
+
+    def reset(self) -> None:
+        """Forget all positions."""
+        self._cache.truncate(0)
+
+    def _run_chunks(self, ids: NDArray[np.intp], wanted: Sequence[slice]) -> list[Array]:
+        """The logits of each chunk, of the rows `wanted` of it; all chunks are in the cache, or on an error none."""
+        start = self.length
+        self._cache.reserve(len(ids))
+        try:
+            return [self._run(ids[n * MAX_RUN : (n + 1) * MAX_RUN], rows) for n, rows in enumerate(wanted)]
+        except BaseException:
+            self._cache.truncate(start)
+            raise
+
+    def _run(self, ids: NDArray[np.intp], rows: slice) -> Array:
+        self._ops.start_run(ids, rows)
+        # Overflow is meant in silu; what else is not a number shows in the logits, where it is looked for.
+        with np.errstate(over="ignore", invalid="ignore"):
+            logits = families.forward(self._config, self._ops, self._weights)
+        if not np.isfinite(logits).all():
+            raise FormatError(self._file, "weights", "they lead to logits that are not finite", allowed="finite logits")
+        self._cache.commit(len(ids))
+        return logits
+
+    def _check(self, ids: Sequence[int]) -> NDArray[np.intp]:
+        array = np.asarray(ids)
+        allowed = f"at least one token id, each an integer 0 … {self.vocab_size - 1}"
+        if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":
+            raise ParameterError("ids", ids, allowed)
+        outside = array[(array < 0) | (array >= self.vocab_size)]
+        if outside.size:
+            raise ParameterError("ids", int(outside[0]), allowed)
+        return array.astype(np.intp)

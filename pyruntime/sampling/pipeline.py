@@ -1,0 +1,154 @@
+"""From a vector of logits to one token id.
+
+The order of the steps is fixed:
+
+    copy of the logits → logit bias → presence and frequency penalty → temperature → top-k → top-p → min-p → draw
+
+Every step is invariant under adding a constant to all logits; penalties are subtracted and count generated
+tokens only. There is no multiplicative repetition penalty: it treats positive and negative logits differently,
+so its effect depends on where the model happens to put zero.
+
+All arithmetic is float64. Nothing here knows models, text or the cache.
+
+Sources: top-p (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2019), min-p (Nguyen et al.,
+"Turning Up the Heat: Min-p Sampling", 2024).
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from pyruntime.errors import ParameterError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyruntime.sampling.params import SamplingParams
+
+Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.intp]
+
+
+def probabilities(
+    logits: npt.ArrayLike, params: SamplingParams, counts: Mapping[int, int] | None = None
+) -> npt.NDArray[np.float64]:
+    """The distribution the draw uses.
+
+    Args:
+        logits: (vocab,) finite numbers; -inf means impossible.
+        params: the sampling parameters.
+        counts: token id → how often it was generated so far.
+
+    Returns:
+        (vocab,) float64 probabilities that sum to 1; 0 for every token that was filtered out.
+
+    Raises:
+        ParameterError: a logit is NaN or +inf, or all are -inf, or an id is outside the vocabulary.
+    """
+    vector = np.asarray(logits, dtype=np.float64)
+    ids, kept = candidates(vector, params, counts or {})
+    result = np.zeros(vector.shape[0], dtype=np.float64)
+    result[ids] = kept
+    return result
+
+
+def candidates(logits: npt.ArrayLike, params: SamplingParams, counts: Mapping[int, int]) -> tuple[Ids, Floats]:
+    """The tokens that survive every filter and their probabilities, in ascending order of id.
+
+    Returns:
+        (n,) token ids and (n,) float64 probabilities that sum to 1.
+    """
+    adjusted = _adjust(logits, params, counts)
+    highest = _highest(adjusted)
+    if params.temperature == 0:
+        best = np.array([int(np.argmax(adjusted))], dtype=np.intp)
+        return best, np.ones(1)
+    if params.min_p > 0 and params.top_k == 0 and params.top_p == 1:
+        # min-p alone needs no sum over the vocabulary: p >= min_p · p_max is exp((x - max) / T) >= min_p. A first
+        # cut with a little slack leaves tens of tokens, on which `_keep_min_p` decides with the exact comparison.
+        floor = highest + params.temperature * (np.log(params.min_p) - 1e-9)
+        ids = np.flatnonzero(adjusted >= floor)
+    else:
+        ids = np.flatnonzero(adjusted > -np.inf)
+    weights = np.exp(adjusted[ids] / params.temperature - highest / params.temperature)
+    if 0 < params.top_k < ids.shape[0]:
+        ids, weights = _keep_top_k(ids, weights, params.top_k)
+    if params.top_p < 1:
+        ids, weights = _keep_top_p(ids, weights, params.top_p)
+    if params.min_p > 0:
+        ids, weights = _keep_min_p(ids, weights, params.min_p)
+    return ids, weights / weights.sum()
+
+
+class Sampler:
+    """Draws the tokens of one answer: counts what it has drawn and owns the random stream."""
+
+    def __init__(self, params: SamplingParams) -> None:
+        self.params = params
+        self.seed = params.seed if params.seed is not None else secrets.randbits(53)
+        # random.Random.random() is the one stream that Python promises to keep the same across versions.
+        self._random = random.Random(self.seed)
+        self._counts: dict[int, int] = {}
+
+    def sample(self, logits: npt.ArrayLike) -> int:
+        """The next token id, drawn from `probabilities(logits, params, counts so far)`."""
+        ids, kept = candidates(logits, self.params, self._counts)
+        if ids.shape[0] == 1:
+            token_id = int(ids[0])
+        else:
+            point = self._random.random()
+            index = int(np.searchsorted(np.cumsum(kept), point, side="right"))
+            token_id = int(ids[min(index, ids.shape[0] - 1)])
+        self._counts[token_id] = self._counts.get(token_id, 0) + 1
+        return token_id
+
+
+def _adjust(logits: npt.ArrayLike, params: SamplingParams, counts: Mapping[int, int]) -> Floats:
+    adjusted = np.array(logits, dtype=np.float64)
+    if adjusted.ndim != 1 or adjusted.shape[0] == 0:
+        raise ParameterError("logits", adjusted.shape, "one vector of at least one number")
+    for token_id, bias in params.logit_bias.items():
+        adjusted[_inside(token_id, adjusted, "logit_bias")] += bias
+    if params.presence_penalty or params.frequency_penalty:
+        for token_id, count in counts.items():
+            if count > 0:
+                penalty = params.presence_penalty + params.frequency_penalty * count
+                adjusted[_inside(token_id, adjusted, "counts")] -= penalty
+    return adjusted
+
+
+def _inside(token_id: int, vector: Floats, name: str) -> int:
+    if not 0 <= token_id < vector.shape[0]:
+        raise ParameterError(name, token_id, f"token ids in [0, {vector.shape[0] - 1}]")
+    return token_id
+
+
+def _highest(adjusted: Floats) -> float:
+    highest = float(adjusted.max())
+    if np.isnan(highest) or highest == np.inf:
+        raise ParameterError("logits", highest, "finite numbers or -inf", advice="The model's output is damaged")
+    if highest == -np.inf:
+        raise ParameterError("logits", highest, "at least one finite number", advice="No token is possible here")
+    return highest
+
+
+def _keep_top_k(ids: Ids, weights: Floats, k: int) -> tuple[Ids, Floats]:
+    order = np.sort(np.argsort(-weights, kind="stable")[:k])
+    return ids[order], weights[order]
+
+
+def _keep_top_p(ids: Ids, weights: Floats, top_p: float) -> tuple[Ids, Floats]:
+    order = np.argsort(-weights, kind="stable")
+    sums = np.cumsum(weights[order] / weights.sum())
+    kept = np.sort(order[: int(np.searchsorted(sums, top_p, side="left")) + 1])
+    return ids[kept], weights[kept]
+
+
+def _keep_min_p(ids: Ids, weights: Floats, min_p: float) -> tuple[Ids, Floats]:
+    kept = weights >= min_p * weights.max()
+    return ids[kept], weights[kept]

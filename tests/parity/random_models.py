@@ -1,0 +1,153 @@
+"""Random models of every family, the same on every machine: weights and ids come from raw PCG64 words of a seed.
+
+The words are mapped to numbers here and not by a distribution of numpy's, whose streams may change between releases.
+Weights are made in the row order in which models are published; `gguf_file` reorders them as converters do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from pyruntime.model.config import ModelConfig
+from pyruntime.model.families import weight_shapes
+from pyruntime.weights.names import gguf_name
+from tests.gguf_writer import gguf_bytes
+
+
+@dataclass(frozen=True)
+class RandomModel:
+    """A model to compare.
+
+    Attributes:
+        config: its shape; everything else follows from it and from `seed`.
+        seed: of weights and ids.
+        n_ids: length of the input.
+        positions: those whose logits are compared; all when None.
+    """
+
+    config: ModelConfig
+    seed: int
+    n_ids: int
+    positions: tuple[int, ...] | None = None
+
+    @property
+    def ids(self) -> list[int]:
+        words = np.random.PCG64(self.seed + 1_000_000).random_raw(self.n_ids)
+        return [int(word) for word in words % np.uint64(self.config.vocab_size)]
+
+    def compared_positions(self) -> list[int]:
+        return list(range(self.n_ids) if self.positions is None else self.positions)
+
+
+def _config(architecture: str, **values) -> ModelConfig:
+    defaults = {
+        "context_length": 2048,
+        "rope_layout": "interleaved" if architecture == "llama" else "half",
+        "rope_theta": 10_000.0,
+        "norm_eps": 1e-5,
+        "qk_norm": architecture == "qwen3",
+        "qkv_bias": architecture == "qwen2",
+        "tied_embeddings": True,
+    }
+    return ModelConfig(architecture=architecture, **(defaults | values))
+
+
+def _sizes(n_layers, hidden, n_heads, n_kv_heads, head_size, ffn, vocab_size) -> dict:
+    return {
+        "n_layers": n_layers, "hidden": hidden, "n_heads": n_heads, "n_kv_heads": n_kv_heads, "head_size": head_size,
+        "ffn": ffn, "vocab_size": vocab_size,
+    }  # fmt: skip
+
+
+_FAR = (0, 1, 63, 64, 65, 127, 128, 255, 256, 257, 511, 1023, 1024, 1499)
+
+MODELS = {
+    # Sizes are uneven on purpose, and two epsilons large: no transposed or padded matrix and no forgotten epsilon may go
+    # unnoticed.
+    "llama, 3 queries per key, tied": RandomModel(
+        _config("llama", **_sizes(3, 54, 6, 2, 10, 77, 101), norm_eps=0.02), 1, 16
+    ),
+    "llama, a key per query, own head, far": RandomModel(
+        _config("llama", **_sizes(2, 44, 4, 4, 12, 65, 83), tied_embeddings=False, rope_theta=500_000.0), 2, 1500, _FAR
+    ),
+    "qwen2, 2 queries per key, own head": RandomModel(
+        _config("qwen2", **_sizes(2, 48, 4, 2, 12, 71, 97), tied_embeddings=False, norm_eps=1e-6), 3, 16
+    ),
+    "qwen3, 2 queries per key, tied": RandomModel(
+        _config("qwen3", **_sizes(3, 37, 4, 2, 14, 53, 89), norm_eps=0.01), 4, 16
+    ),
+    "qwen3, one key for all, own head, far": RandomModel(
+        _config("qwen3", **_sizes(2, 42, 3, 1, 16, 59, 79), tied_embeddings=False, rope_theta=1e6, norm_eps=1e-6),
+        5,
+        1500,
+        _FAR,
+    ),
+    # Two layers at the sizes of real models, with a short vocabulary.
+    "SmolLM2-135M's sizes": RandomModel(_config("llama", **_sizes(2, 576, 9, 3, 64, 1536, 131), rope_theta=1e5), 6, 16),
+    "Qwen3-0.6B's sizes": RandomModel(
+        _config("qwen3", **_sizes(2, 1024, 16, 8, 128, 3072, 139), rope_theta=1e6, norm_eps=1e-6), 7, 16
+    ),
+}
+
+
+def weights(model: RandomModel) -> dict[str, np.ndarray]:
+    """Our name → float32 array, in published row order.
+
+    Matrices have the variance 1 / inputs, queries and keys four times that, so that attention is not uniform.
+    """
+    words = np.random.PCG64(model.seed)
+    arrays = {}
+    for name, shape in weight_shapes(model.config).items():
+        top_bits = words.random_raw(prod(shape)) >> np.uint64(40)
+        uniform = (top_bits.astype(np.float64) / 2**23 - 1).astype(np.float32).reshape(shape)  # [-1, 1)
+        part = name.rpartition(".")[2]
+        if part.endswith("norm"):
+            array = 1 + uniform * np.float32(0.25)
+        elif part.endswith("bias"):
+            array = uniform
+        else:
+            gain = {"q": 2.0, "k": 2.0, "embedding": shape[-1] ** 0.5}.get(part, 1.0)
+            array = uniform * np.float32(gain * (3 / shape[-1]) ** 0.5)
+        arrays[name] = array
+    return arrays
+
+
+def digest(arrays: dict[str, np.ndarray]) -> str:
+    """SHA-256 of all weights."""
+    total = hashlib.sha256()
+    for name, array in arrays.items():
+        total.update(name.encode() + array.astype("<f4").tobytes())
+    return total.hexdigest()
+
+
+def gguf_file(model: RandomModel, arrays: dict[str, np.ndarray]) -> bytes:
+    """The model as a converter would write it."""
+    config, prefix = model.config, model.config.architecture
+    metadata = {
+        "general.architecture": prefix,
+        f"{prefix}.block_count": config.n_layers,
+        f"{prefix}.context_length": config.context_length,
+        f"{prefix}.embedding_length": config.hidden,
+        f"{prefix}.feed_forward_length": config.ffn,
+        f"{prefix}.attention.head_count": config.n_heads,
+        f"{prefix}.attention.head_count_kv": config.n_kv_heads,
+        f"{prefix}.attention.key_length": config.head_size,
+        f"{prefix}.attention.value_length": config.head_size,
+        f"{prefix}.attention.layer_norm_rms_epsilon": config.norm_eps,
+        f"{prefix}.rope.freq_base": config.rope_theta,
+    }
+    tensors = {}
+    for name, array in arrays.items():
+        stored = _neighbours(array, config.head_size) if prefix == "llama" and name.endswith((".q", ".k")) else array
+        tensors[gguf_name(name)] = ("F32", stored.shape, stored.astype("<f4").tobytes())
+    return gguf_bytes(metadata, tensors)
+
+
+def _neighbours(rows: np.ndarray, head_size: int) -> np.ndarray:
+    """Rows of each head reordered so that those at the same place in either half come to stand side by side."""
+    heads = rows.reshape(-1, 2, head_size // 2, rows.shape[-1])
+    return heads.swapaxes(1, 2).reshape(rows.shape)

@@ -1,0 +1,286 @@
+import asyncio
+import math
+
+import numpy as np
+import pytest
+
+from pyruntime.engine import Engine
+from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, UnsupportedError
+from pyruntime.events import Delta, Finished, PrefillProgress, PromptReady
+from pyruntime.formats.source import BytesSource
+from pyruntime.sampling import SamplingParams
+from tests.tiny_model import IM_END, IM_START, PAD, TOOL, scripted_engine, tiny_gguf
+
+GREEDY = SamplingParams(temperature=0)
+
+
+def user(text):
+    return [{"role": "user", "content": text}]
+
+
+async def collect(engine, messages, params=GREEDY, **kwargs):
+    return [event async for event in engine.chat(messages, params, **kwargs)]
+
+
+def answer(engine, messages, params=GREEDY, **kwargs):
+    """All events of one answer; the last one is `Finished`."""
+    return asyncio.run(collect(engine, messages, params, **kwargs))
+
+
+def test_events_come_in_order_and_every_visible_token_is_one_delta():
+    engine, _ = scripted_engine("Hello")
+    events = answer(engine, user("Hi"))
+    kinds = [type(event) for event in events]
+    assert kinds == [PromptReady, PrefillProgress, *[Delta] * 5, Finished]
+    assert [event.text for event in events[2:-1]] == list("Hello")
+    assert events[-1].reason == "stop"
+    assert events[-1].text == "Hello"
+
+
+def test_the_prompt_is_the_rendered_conversation_and_the_counts_say_so():
+    engine, executor = scripted_engine("ok")
+    finished = answer(engine, user("Hi"))[-1]
+    prompt = [IM_START, *b"user\nHi", IM_END, *b"\n", IM_START, *b"assistant\n"]
+    assert executor.tokens[: len(prompt)] == prompt
+    assert (finished.usage.prompt_tokens, finished.usage.cached_tokens, finished.usage.new_tokens) == (
+        len(prompt),
+        0,
+        2,
+    )
+
+
+def test_a_character_of_several_tokens_is_shown_when_it_is_complete():
+    engine, _ = scripted_engine("é🙂")
+    deltas = [event.text for event in answer(engine, user("Hi")) if isinstance(event, Delta)]
+    assert deltas == ["é", "🙂"]
+
+
+def test_an_unfinished_character_is_flushed_at_the_end():
+    engine, _ = scripted_engine([*b"a", 0xF0, 0x9F])
+    assert answer(engine, user("Hi"))[-1].text == "a\ufffd"
+
+
+@pytest.mark.parametrize("stop_id", [IM_END, PAD])
+def test_every_declared_stop_id_ends_the_answer(stop_id):
+    engine, _ = scripted_engine([*b"ok", stop_id, *b"no"])
+    finished = answer(engine, user("Hi"))[-1]
+    assert (finished.text, finished.reason) == ("ok", "stop")
+
+
+def test_a_control_token_that_ends_nothing_prints_nothing():
+    engine, _ = scripted_engine([*b"a", TOOL, *b"b"])
+    assert answer(engine, user("Hi"))[-1].text == "ab"
+
+
+def test_a_stop_string_ends_the_answer_and_is_never_shown():
+    engine, _ = scripted_engine("one STOP two")
+    events = answer(engine, user("Hi"), SamplingParams(temperature=0, stop=("STOP",)))
+    assert "".join(event.text for event in events if isinstance(event, Delta)) == events[-1].text == "one "
+    assert events[-1].reason == "stop"
+
+
+def test_text_held_for_a_stop_string_is_not_lost_when_the_answer_ends():
+    engine, _ = scripted_engine("one ST")
+    assert answer(engine, user("Hi"), SamplingParams(temperature=0, stop=("STOP",)))[-1].text == "one ST"
+
+
+def test_max_tokens_ends_the_answer_with_length():
+    engine, _ = scripted_engine("Hello")
+    finished = answer(engine, user("Hi"), SamplingParams(temperature=0, max_tokens=2))[-1]
+    assert (finished.text, finished.reason, finished.usage.new_tokens) == ("He", "length", 2)
+
+
+def test_a_full_context_ends_the_answer_with_length_and_keeps_it():
+    engine, executor = scripted_engine("x" * 100, context=30)
+    finished = answer(engine, user("Hi"))[-1]
+    assert finished.reason == "length"
+    assert finished.usage.prompt_tokens + finished.usage.new_tokens == 31
+    assert executor.length == 30
+
+
+def test_a_prompt_without_room_for_an_answer_is_an_error_with_the_numbers():
+    engine, executor = scripted_engine("x", context=30)
+    with pytest.raises(ContextOverflowError, match=r"needs 51 tokens and the context has 30") as caught:
+        answer(engine, user("a" * 31))
+    assert (caught.value.needed, caught.value.have) == (51, 30)
+    assert executor.log == []
+
+
+def test_the_next_turn_computes_only_what_the_cache_does_not_hold():
+    engine, executor = scripted_engine("One", "Two")
+    answer(engine, user("Hi"))
+    held = list(executor.tokens)
+    events = answer(engine, [*user("Hi"), {"role": "assistant", "content": "One"}, *user("And?")])
+    assert events[0].cached_tokens == len(held)
+    computed = [ids for call, ids in executor.log if call != "forward" or len(ids) > 1]
+    assert computed[1] == [IM_END, *b"\n", IM_START, *b"user\nAnd?", IM_END, *b"\n", IM_START, *b"assistant\n"]
+
+
+def test_an_edited_earlier_message_cuts_the_cache_back_to_what_is_shared():
+    engine, executor = scripted_engine("One", "Two")
+    answer(engine, user("Hi there"))
+    events = answer(engine, user("Hi you"))
+    assert events[0].cached_tokens == len([IM_START, *b"user\nHi "])
+    assert tuple(executor.tokens) == engine.kv_tokens
+
+
+def test_the_same_prompt_again_computes_its_last_token_only():
+    engine, executor = scripted_engine("One", "Two")
+    first = answer(engine, user("Hi"))
+    executor._scripts = [[*b"Two", IM_END]]
+    executor._script = []
+    events = answer(engine, user("Hi"))
+    assert events[0].cached_tokens == first[0].prompt_tokens - 1
+
+
+def test_a_long_prompt_is_prefilled_in_chunks_that_report_progress():
+    engine, _ = scripted_engine("ok")
+    progress = [event for event in answer(engine, user("a" * 80)) if isinstance(event, PrefillProgress)]
+    total = progress[-1].total
+    assert [event.done for event in progress] == [32, 64, 96, total]
+
+
+def test_cancel_during_decode_keeps_the_partial_answer_and_a_consistent_cache():
+    engine, executor = scripted_engine("Hello", "Again")
+
+    async def run():
+        events = []
+        async for event in engine.chat(user("Hi"), GREEDY):
+            events.append(event)
+            if isinstance(event, Delta) and event.text == "e":
+                engine.cancel()
+        return events
+
+    finished = asyncio.run(run())[-1]
+    assert (finished.reason, finished.text) == ("cancelled", "He")
+    assert tuple(executor.tokens) == engine.kv_tokens
+    executor._script = []
+    assert answer(engine, user("Next"))[-1].text == "Again"
+
+
+def test_cancel_during_prefill_ends_without_text():
+    engine, executor = scripted_engine("Hello")
+
+    async def run():
+        events = []
+        async for event in engine.chat(user("a" * 100), GREEDY):
+            events.append(event)
+            if isinstance(event, PrefillProgress):
+                engine.cancel()
+        return events
+
+    events = asyncio.run(run())
+    assert [type(event) for event in events] == [PromptReady, PrefillProgress, Finished]
+    assert (events[-1].reason, events[-1].text) == ("cancelled", "")
+    assert executor.length == 32 == len(engine.kv_tokens)
+
+
+def test_a_second_request_while_one_runs_is_refused_and_the_first_goes_on():
+    engine, _ = scripted_engine("Hello")
+
+    async def run():
+        first = engine.chat(user("Hi"), GREEDY)
+        events = [await anext(first)]
+        with pytest.raises(BusyError):
+            await anext(engine.chat(user("You"), GREEDY))
+        with pytest.raises(BusyError):
+            engine.logits([1])
+        events.extend([event async for event in first])
+        return events
+
+    assert asyncio.run(run())[-1].text == "Hello"
+
+
+def test_an_answer_that_is_abandoned_leaves_the_engine_usable():
+    engine, executor = scripted_engine("Hello", "Again")
+
+    async def run():
+        events = engine.chat(user("Hi"), GREEDY)
+        async for event in events:
+            if isinstance(event, Delta):
+                break
+        await events.aclose()
+
+    asyncio.run(run())
+    executor._script = []
+    assert answer(engine, user("Next"))[-1].text == "Again"
+
+
+def test_a_failure_in_the_executor_reaches_the_caller_and_leaves_the_engine_usable():
+    engine, executor = scripted_engine("Hello", "Again")
+    executor.fail_after = 3
+    with pytest.raises(RuntimeError, match="broke"):
+        answer(engine, user("Hi"))
+    assert tuple(executor.tokens) == engine.kv_tokens
+    executor.fail_after, executor._script = None, []
+    assert answer(engine, user("Next"))[-1].text == "Again"
+
+
+def test_a_model_without_a_template_says_that_it_cannot_chat():
+    engine, _ = scripted_engine("x", tokenizer__chat_template=None)
+    with pytest.raises(UnsupportedError, match="chat template"):
+        answer(engine, user("Hi"))
+
+
+def test_timings_come_from_the_clock_passed_in():
+    engine, executor = scripted_engine("Hello")
+    ticks = iter(range(1000))
+    timed = Engine(engine.model, executor, clock=lambda: float(next(ticks)))
+    timings = answer(timed, user("Hi"))[-1].timings
+    # started 0, prompt ready 1, prefill done 2, first text 3, end 4
+    assert timings.ttft_ms == 3000
+    assert timings.prefill_tps == answer_prompt_tokens(user("Hi"))
+    assert timings.decode_tps == 4
+
+
+def answer_prompt_tokens(messages):
+    engine, _ = scripted_engine("x")
+    return answer(engine, messages)[0].prompt_tokens
+
+
+def load(**kwargs):
+    return asyncio.run(Engine.load(BytesSource(tiny_gguf(), "tiny.gguf"), **kwargs))
+
+
+def test_a_real_file_is_loaded_with_progress_and_answers_reproducibly_from_a_seed():
+    progress = []
+    engine = load(on_progress=lambda done, total: progress.append((done, total)))
+    assert progress[-1][0] == progress[-1][1] > 0
+    params = SamplingParams(seed=3, max_tokens=8)
+    first, second = answer(engine, user("Hi"), params)[-1], answer(load(), user("Hi"), params)[-1]
+    assert first.text == second.text
+
+
+def test_logits_have_one_row_per_id_and_do_not_depend_on_what_was_cached():
+    engine = load()
+    before = engine.logits([1, 2, 3])
+    answer(engine, user("Hi"), SamplingParams(seed=1, max_tokens=3))
+    assert before.shape == (3, engine.model.config.vocab_size)
+    np.testing.assert_array_equal(before, engine.logits([1, 2, 3]))
+    assert engine.kv_tokens == (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("context", "ok"), [(1, False), (257, False), (2.5, False), (True, False), (256, True), (16, True)]
+)
+def test_the_context_asked_for_must_lie_within_the_models(context, ok):
+    if ok:
+        assert load(context=context).context == context
+    else:
+        with pytest.raises(ParameterError, match="context"):
+            load(context=context)
+
+
+def test_an_unknown_executor_is_named():
+    with pytest.raises(ParameterError, match="executor: 'gpu' is not allowed"):
+        load(executor="gpu")
+
+
+def test_greedy_decoding_equals_the_argmax_of_a_fresh_prefill():
+    engine = load()
+    finished = answer(engine, user("Hi"), SamplingParams(temperature=0, max_tokens=12))[-1]
+    tokens = list(engine.kv_tokens)
+    rows = engine.logits(tokens)
+    prompt = finished.usage.prompt_tokens
+    assert [int(row.argmax()) for row in rows[prompt - 1 : -1]] == tokens[prompt:]
+    assert all(math.isfinite(x) for x in rows[-1])
