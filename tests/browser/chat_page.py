@@ -1,0 +1,99 @@
+"""The app as a test uses it: its parts by their public names, and what its worker posted."""
+
+from __future__ import annotations
+
+import json
+
+from playwright.sync_api import expect
+
+READY_WITHIN_MS = 60_000
+
+_RECORD_POSTS = """() => {
+    window.posted = [];
+    const worker = document.querySelector('script[name=engine]').xworker;
+    worker.addEventListener('message', ({ data }) => {
+        if (typeof data === 'string' && data.startsWith('{')) posted.push({ ...JSON.parse(data), arrived: performance.now() });
+    });
+    // At the window, last of all: the page has sent its word to the worker by then.
+    addEventListener('click', ({ target }) => {
+        if (target.dataset.testid === 'stop') window.stopSent = performance.timeOrigin + performance.now();
+    });
+}"""
+
+
+class ChatPage:
+    """Wraps a Playwright page."""
+
+    def __init__(self, page):
+        self.page = page
+        for part in ("composer", "send", "stop", "new-chat", "notice", "status", "progress"):
+            setattr(self, part.replace("-", "_"), page.get_by_test_id(part))
+
+    def open(self, url, *, until="ready"):
+        """Go to the page and wait for a state (None: do not wait)."""
+        self.page.goto(url)
+        if until is not None:
+            self.wait_for(until)
+        return self
+
+    @property
+    def state(self):
+        return self.page.evaluate("document.documentElement.dataset.appState")
+
+    def wait_for(self, state):
+        self.page.wait_for_selector(f'html[data-app-state="{state}"]', timeout=READY_WITHIN_MS)
+
+    def messages(self, role=None):
+        selector = '[data-testid="message"]' + (f'[data-role="{role}"]' if role else "")
+        return self.page.locator(selector)
+
+    @property
+    def answer(self):
+        """The last answer."""
+        return self.messages("assistant").last
+
+    def answer_text(self):
+        return self.answer.get_by_test_id("message-text")
+
+    def say(self, text):
+        """Send a message, and wait for nothing."""
+        self.composer.fill(text)
+        self.composer.press("Enter")
+        return self
+
+    def ask(self, text):
+        """Send a message and wait for its answer's end; returns the answer's text."""
+        self.say(text)
+        self.wait_for("ready")
+        return self.answer_text().inner_text()
+
+    def start_anew(self):
+        """An empty conversation, no notice, an empty composer, an idle engine."""
+        if self.notice.is_visible():
+            self.notice.get_by_role("button", name="Dismiss").click()
+        self.new_chat.click()
+        self.composer.fill("")
+        self.wait_for("ready")
+        expect(self.messages()).to_have_count(0)
+        return self
+
+    def record_posts(self):
+        """From now on, keep what the worker posts."""
+        self.page.evaluate(_RECORD_POSTS)
+
+    def posted(self, kind=None):
+        """The messages the worker has posted, each with the time at which it arrived."""
+        return [message for message in self.page.evaluate("window.posted") if kind in (None, message["type"])]
+
+    def deltas_after_stop(self):
+        """How many pieces the worker posted after Stop had been sent to it."""
+        sent = self.page.evaluate("window.stopSent")
+        return sum(message["at"] > sent for message in self.posted("Delta"))
+
+    def marks(self):
+        """The page's performance marks: name → milliseconds; a name that was set more than once fails."""
+        found = json.loads(self.page.evaluate("JSON.stringify(performance.getEntriesByType('mark'))"))
+        found = [mark for mark in found if mark["name"].startswith("tinypylm:")]
+        names = [mark["name"] for mark in found]
+        assert len(names) == len(set(names)), names
+        return {mark["name"].removeprefix("tinypylm:"): mark["startTime"] for mark in found}

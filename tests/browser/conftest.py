@@ -1,0 +1,117 @@
+"""Fixtures of the browser tests: the real app, the app with a parrot for an engine, and Python in the site's Pyodide.
+
+Starting Pyodide takes seconds, so pages are shared where tests can leave them as they found them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.browser.chat_page import ChatPage
+from tooling.files import link_or_copy
+from tooling.server import Server
+
+HERE = Path(__file__).parent
+
+
+def copy_site(site, target, *, model=False):
+    """A copy of the built site (hard links where possible), by default without the model's bytes."""
+    ignored = shutil.ignore_patterns("*.gguf", ".built.json") if not model else shutil.ignore_patterns(".built.json")
+    shutil.copytree(
+        site, target, copy_function=lambda source, copy: link_or_copy(Path(source), Path(copy)), ignore=ignored
+    )
+    return target
+
+
+def replace(path, source):
+    """Put a copy of `source` in the place of a file of a copied site."""
+    path.unlink()
+    shutil.copy(source, path)
+
+
+class Watched:
+    """A page that keeps what it complained about."""
+
+    def __init__(self, context):
+        self.page = context.new_page()
+        self.problems = []
+        self.page.on("console", lambda said: self.problems.append(said.text) if said.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+
+
+@contextlib.contextmanager
+def watched_chat(browser, url, **options):
+    with contextlib.closing(browser.new_context(**options)) as context:
+        watched = Watched(context)
+        chat = ChatPage(watched.page).open(url)
+        chat.record_posts()
+        yield chat, watched.problems
+
+
+@pytest.fixture(scope="session")
+def real_session(browser, site):
+    """The built site with the real model, loaded once: (ChatPage, problems, server requests)."""
+    requests = []
+    with (
+        Server(site, on_request=requests.append).running() as server,
+        watched_chat(browser, f"{server.url}?temperature=0&executor=numpy") as (chat, problems),
+    ):
+        yield chat, problems, requests
+
+
+@pytest.fixture
+def real(real_session):
+    """The real app, ready, with an empty conversation."""
+    chat, problems, _ = real_session
+    problems.clear()
+    yield chat.start_anew()
+    assert problems == []
+
+
+@pytest.fixture(scope="session")
+def parrot_site(site, tmp_path_factory):
+    """The site with a worker that repeats what it is told; no model."""
+    target = copy_site(site, tmp_path_factory.mktemp("parrot") / "site")
+    replace(target / "worker.py", HERE / "parrot_worker.py")
+    return target
+
+
+@pytest.fixture(scope="session")
+def parrot_session(browser, parrot_site):
+    with Server(parrot_site).running() as server, watched_chat(browser, server.url) as (chat, problems):
+        yield chat, problems
+
+
+@pytest.fixture
+def parrot(parrot_session):
+    """The app with a parrot for an engine, ready, with an empty conversation."""
+    chat, problems = parrot_session
+    problems.clear()
+    yield chat.start_anew()
+    assert problems == []
+
+
+@pytest.fixture(scope="session")
+def run_in_pyodide(browser, site, tmp_path_factory):
+    """`run_in_pyodide(code, **values)`: run Python in a worker of the site's Pyodide, and get its last value as JSON.
+
+    numpy, minijinja and pyruntime are there; `values` become variables; `page_url` is the site's address; `await` works;
+    names stay defined until the end of the session. A Python exception fails the test with its traceback.
+    """
+    target = copy_site(site, tmp_path_factory.mktemp("harness") / "site", model=True)
+    shutil.copytree(HERE / "harness", target / "harness")
+    with Server(target).running() as server, contextlib.closing(browser.new_context()) as context:
+        page = context.new_page()
+        page.goto(f"{server.url}harness/index.html")
+
+        def run(code, **values):
+            outcome = page.evaluate("([code, values]) => runPython(code, values)", [code, values])
+            assert "error" not in outcome, outcome["error"]
+            return json.loads(outcome["value"])
+
+        yield run

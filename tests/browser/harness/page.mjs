@@ -1,0 +1,15 @@
+// Runs Python in the worker: `runPython(code, values)` resolves to {value} (JSON) or {error} (a traceback).
+const worker = new Worker('worker.mjs', { type: 'module' });
+const waiting = new Map();
+let calls = 0;
+
+worker.onmessage = ({ data: { call, ...outcome } }) => {
+  waiting.get(call)(outcome);
+  waiting.delete(call);
+};
+
+window.runPython = (code, values) =>
+  new Promise((resolve) => {
+    waiting.set(++calls, resolve);
+    worker.postMessage({ call: calls, code, values, page: document.baseURI });
+  });

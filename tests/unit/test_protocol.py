@@ -1,0 +1,96 @@
+"""The messages between the page and the worker: every one survives the crossing, and no other gets through."""
+
+from __future__ import annotations
+
+import json
+
+import protocol
+import pytest
+from protocol import decode, encode, from_wire, to_wire
+
+MESSAGES = [
+    protocol.Load("http://h/seed/default.json", "http://h/", "auto", None),
+    protocol.Load("http://h/seed/default.json", "http://h/", "numpy", 2048),
+    protocol.Chat(
+        1, [{"role": "user", "content": 'a "quoted" line\n\u2028 😀'}], {"temperature": 0, "seed": 2**64 - 1}
+    ),
+    protocol.Cancel(7),
+    protocol.Progress("fetch", "the model", 5_000_000_000, 9_000_000_000, 1_800_000_000_000.25),
+    protocol.Remark("Using the stored model list", 1.0),
+    protocol.Ready("SmolLM2", "numpy", 4096, 1_800_000_000_000.0),
+    protocol.PromptReady(1, 42, 0, 1.0),
+    protocol.Prefill(1, 32, 42, 1.0),
+    protocol.Delta(1, " Paris", 1.0),
+    protocol.Finished(1, "stop", "Paris", 42, 0, 1, 30.5, None, 1.0),
+    protocol.Failed(0, "DeliveryError", "seed: no source delivered it", 1.0),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_comes_out_of_the_wire_as_it_went_in(message):
+    assert from_wire(to_wire(message)) == message
+    assert decode(encode(message)) == message
+    assert type(decode(encode(message))) is type(message)
+
+
+def test_every_message_of_the_protocol_is_tried_here():
+    named = {name for name, value in vars(protocol).items() if name[0].isupper() and isinstance(value, type)}
+    assert {type(message).__name__ for message in MESSAGES} == named - {"ProtocolError"}
+
+
+def test_the_wire_is_a_plain_dict_that_names_the_message():
+    assert to_wire(protocol.Delta(3, "x", 2)) == {"type": "Delta", "id": 3, "text": "x", "at": 2.0}
+
+
+def test_wide_integers_and_times_cross_as_text():
+    """MicroPython passes integers to and from JavaScript as 32 bits; as JSON text they keep all their digits."""
+    crossed = json.loads(encode(MESSAGES[4]))
+    assert (crossed["total"], crossed["at"]) == (9_000_000_000, 1_800_000_000_000.25)
+
+
+@pytest.mark.parametrize(
+    ("wire", "words"),
+    [
+        ([], 'message: [] is not allowed (allowed: a dict with a "type")'),
+        ({}, "message: type: None is not allowed (allowed: Cancel, Chat, "),
+        ({"type": "Reboot"}, "message: type: 'Reboot' is not allowed"),
+        ({"type": ["Cancel"]}, "message: type: ['Cancel'] is not allowed"),
+        ({"type": "Cancel"}, "Cancel.id: missing"),
+        ({"type": "Cancel", "id": 1, "now": True}, "Cancel: unknown field 'now'"),
+        ({"type": "Cancel", "id": "1"}, "Cancel.id: '1' is not allowed (allowed: an integer >= 0)"),
+        ({"type": "Cancel", "id": True}, "Cancel.id: True is not allowed"),
+        ({"type": "Cancel", "id": -1}, "Cancel.id: -1 is not allowed"),
+        ({"type": "Delta", "id": 1, "text": None, "at": 0}, "Delta.text: None is not allowed (allowed: a text)"),
+        ({"type": "Delta", "id": 1, "text": "", "at": float("nan")}, "Delta.at: nan is not allowed (allowed: a finite"),
+        (
+            {"type": "Progress", "stage": "cook", "name": "", "done": 0, "total": 0, "at": 0},
+            "Progress.stage: 'cook' is",
+        ),
+        ({"type": "Chat", "id": 1, "messages": {}, "sampling": {}}, "Chat.messages: {} is not allowed"),
+        (
+            {"type": "Chat", "id": 1, "messages": [{"role": "user"}], "sampling": {}},
+            "Chat.messages[0]: {'role': 'user'}",
+        ),
+        (
+            {"type": "Chat", "id": 1, "messages": [], "sampling": {"seed": "1"}},
+            "Chat.sampling.seed: '1' is not allowed",
+        ),
+    ],
+)
+def test_a_malformed_message_is_refused_and_the_field_is_named(wire, words):
+    with pytest.raises(protocol.ProtocolError) as raised:
+        from_wire(wire)
+    assert str(raised.value).startswith(words)
+
+
+def test_a_malformed_message_is_refused_before_it_is_sent():
+    with pytest.raises(protocol.ProtocolError, match=r"Cancel\.id: None is not allowed"):
+        to_wire(protocol.Cancel(None))
+    with pytest.raises(protocol.ProtocolError, match="message: 'stop' is not allowed"):
+        to_wire("stop")
+
+
+def test_what_is_no_json_is_refused_in_a_sentence_of_bounded_length():
+    with pytest.raises(protocol.ProtocolError, match=r"message: .* is not allowed \(allowed: a JSON text\)") as raised:
+        decode("x" * 100_000)
+    assert len(str(raised.value)) < 200

@@ -1,0 +1,29 @@
+// What the page does without its Python.
+//
+// Speaks as long as Python cannot: what fails to load or goes wrong before the page's Python has started is shown in the
+// notice. Once data-app-state has moved on from "starting", Python speaks.
+// Keeps what was typed over a reload, which may happen before Python is there.
+
+const page = document.documentElement;
+const composer = document.querySelector('[data-testid="composer"]');
+
+function tell(words) {
+  if (page.dataset.appState !== 'starting') return;
+  page.dataset.appState = 'error';
+  document.getElementById('status-words').textContent = 'Python could not be started';
+  document.querySelector('[data-testid="progress"]').hidden = true;
+  const notice = document.querySelector('[data-testid="notice"]');
+  notice.textContent = `${words}. Reload the page to try again.`;
+  notice.hidden = false;
+}
+
+addEventListener('error', ({ message, target }) => tell(message || `${target.src || target.href} could not be loaded`), true);
+addEventListener('unhandledrejection', ({ reason }) => tell(reason?.message || String(reason)));
+
+try {
+  const drafts = sessionStorage;
+  composer.value ||= drafts.getItem('tinypylm:draft') ?? '';
+  addEventListener('pagehide', () => drafts.setItem('tinypylm:draft', composer.value));
+} catch {
+  // The browser keeps no data for this site.
+}

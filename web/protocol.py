@@ -1,0 +1,177 @@
+"""The messages between the page and the engine worker: their names, their fields, and how each field is checked.
+
+Both sides import this module, the page on MicroPython 1.27 and the worker on Pyodide, so it keeps to the subset both
+run. A message is a namedtuple in Python, a plain dict after `to_wire`, and one JSON text (`encode`) when it crosses:
+MicroPython passes integers to and from JavaScript as 32 bits, and file sizes and times are wider.
+
+An answer and all that is said about it carry the `id` the page gave with `Chat`; id 0 is the model itself. `at` is when
+the worker posted the message, in milliseconds since the epoch. Nothing here knows workers, pages or engines.
+"""
+
+import json
+from collections import namedtuple
+
+
+class ProtocolError(ValueError):
+    """A message that this protocol does not have, or with a field that is missing, unknown or of the wrong kind."""
+
+
+def _text(where, value):
+    if not isinstance(value, str):
+        raise _refusal(where, value, "a text")
+    return value
+
+
+def _count(where, value):
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise _refusal(where, value, "an integer >= 0")
+    return value
+
+
+def _number(where, value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise _refusal(where, value, "a number")
+    if not -1e300 < value < 1e300:
+        raise _refusal(where, value, "a finite number")
+    return float(value)
+
+
+def _optional(kind):
+    return lambda where, value: None if value is None else kind(where, value)
+
+
+def _one_of(*names):
+    def kind(where, value):
+        if value not in names:
+            raise _refusal(where, value, ", ".join(names))
+        return value
+
+    return kind
+
+
+def _messages(where, value):
+    """The conversation: a list of {"role": text, "content": text}."""
+    if not isinstance(value, (list, tuple)):
+        raise _refusal(where, value, "a list of messages")
+    messages = []
+    for index, message in enumerate(value):
+        place = f"{where}[{index}]"
+        if not isinstance(message, dict) or set(message) != {"role", "content"}:
+            raise _refusal(place, message, "a role and a content")
+        messages.append({name: _text(f"{place}.{name}", message[name]) for name in ("role", "content")})
+    return messages
+
+
+def _sampling(where, value):
+    """The sampling parameters that differ from the engine's defaults: name → number."""
+    if not isinstance(value, dict):
+        raise _refusal(where, value, "names and numbers")
+    for name in value:
+        _number(f"{where}.{_text(where, name)}", value[name])
+    return value
+
+
+def _refusal(where, value, allowed):
+    shown = repr(value)
+    if len(shown) > 80:
+        shown = shown[:79] + "…"
+    return ProtocolError(f"{where}: {shown} is not allowed (allowed: {allowed})")
+
+
+_CLASSES = {}  # the message's name → (its class, its fields with their kinds)
+_NAMES = {}  # the message's class → its name
+
+
+def _message(name, *fields):
+    made = namedtuple(name, tuple(field for field, _ in fields))
+    _CLASSES[name] = (made, fields)
+    _NAMES[made] = name
+    return made
+
+
+# ---------------------------------------------------------------------------------------- from the page to the worker
+# `manifest` and `page` are absolute addresses; the worker, which runs from a blob, does not know the page's.
+Load = _message("Load", ("manifest", _text), ("page", _text), ("executor", _text), ("context", _optional(_count)))
+Chat = _message("Chat", ("id", _count), ("messages", _messages), ("sampling", _sampling))
+Cancel = _message("Cancel", ("id", _count))
+
+# ---------------------------------------------------------------------------------------- from the worker to the page
+# One step of getting the model `name`: `done` of `total` bytes of the stage.
+Progress = _message(
+    "Progress",
+    ("stage", _one_of("fetch", "open")),
+    ("name", _text),
+    ("done", _count),
+    ("total", _count),
+    ("at", _number),
+)
+# Something the user should know, though all goes on.
+Remark = _message("Remark", ("text", _text), ("at", _number))
+# The model takes messages now; `context` is in tokens.
+Ready = _message("Ready", ("model", _text), ("executor", _text), ("context", _count), ("at", _number))
+PromptReady = _message(
+    "PromptReady", ("id", _count), ("prompt_tokens", _count), ("cached_tokens", _count), ("at", _number)
+)
+# `done` of `total` prompt tokens have been computed.
+Prefill = _message("Prefill", ("id", _count), ("done", _count), ("total", _count), ("at", _number))
+# The text that one more token made visible.
+Delta = _message("Delta", ("id", _count), ("text", _text), ("at", _number))
+# The answer's end; `text` is the whole answer, rates are in tokens per second.
+Finished = _message(
+    "Finished",
+    ("id", _count),
+    ("reason", _one_of("stop", "length", "cancelled")),
+    ("text", _text),
+    ("prompt_tokens", _count),
+    ("cached_tokens", _count),
+    ("new_tokens", _count),
+    ("prefill_tps", _optional(_number)),
+    ("decode_tps", _optional(_number)),
+    ("at", _number),
+)
+# What failed, in the error's own words; `error` is its class.
+Failed = _message("Failed", ("id", _count), ("error", _text), ("text", _text), ("at", _number))
+
+
+def to_wire(message):
+    """The message as a plain dict with its "type"; raises ProtocolError for anything that is not a valid message."""
+    name = _NAMES.get(type(message))
+    if name is None:
+        raise _refusal("message", message, "a message of the protocol")
+    wire = {"type": name}
+    for field, kind in _CLASSES[name][1]:
+        wire[field] = kind(f"{name}.{field}", getattr(message, field))
+    return wire
+
+
+def from_wire(wire):
+    """The message a plain dict stands for; raises ProtocolError naming the field at fault."""
+    if not isinstance(wire, dict):
+        raise _refusal("message", wire, 'a dict with a "type"')
+    name = wire.get("type")
+    if not isinstance(name, str) or name not in _CLASSES:
+        raise _refusal("message: type", name, ", ".join(sorted(_CLASSES)))
+    made, fields = _CLASSES[name]
+    unknown = set(wire) - {"type"} - {field for field, _ in fields}
+    if unknown:
+        raise ProtocolError(f"{name}: unknown field {sorted(unknown)[0]!r}")
+    values = []
+    for field, kind in fields:
+        if field not in wire:
+            raise ProtocolError(f"{name}.{field}: missing")
+        values.append(kind(f"{name}.{field}", wire[field]))
+    return made(*values)
+
+
+def encode(message):
+    """The message as one JSON text."""
+    return json.dumps(to_wire(message))
+
+
+def decode(text):
+    """The message of one JSON text; raises ProtocolError for a text that is not one."""
+    try:
+        wire = json.loads(text)
+    except (ValueError, TypeError):
+        raise _refusal("message", text, "a JSON text") from None
+    return from_wire(wire)

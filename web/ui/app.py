@@ -1,0 +1,211 @@
+"""The page: passes the user's wishes and the worker's messages to the `Session`, and shows what it finds there.
+
+All decisions are the session's. Pieces of an answer are shown at most once per frame, and showing takes at most a
+quarter of the time: the longer a frame took, the longer the next one waits. So a long answer stays as light as a short
+one. The performance marks of an answer carry the worker's times, on the page's clock.
+"""
+
+import asyncio
+import json
+
+import js
+import protocol
+from ui.app_view import AppView
+from ui.engine_link import EngineLink
+from ui.message_view import MessageView
+from ui.options import read_options
+from ui.session import Session
+
+_ANSWER_MARKS = ("send", "prompt-ready", "prefill-done", "first-token", "first-paint", "done")
+
+
+class App:
+    """Args:
+    markdown: a `MarkdownView`.
+    """
+
+    def __init__(self, markdown):
+        self._markdown = markdown
+        options, problems = read_options(_parameters(), _resolve, js.location.origin)
+        self._session = Session(options, problems)
+        self._link = EngineLink(self._receive, self._lost)
+        self._view = AppView(self)
+        self._answer = None  # the view of the answer being written
+        self._pieces, self._frame_asked, self._next_frame = [], False, 0
+        # performance.timeOrigin is too wide for an integer on its way into MicroPython, so it comes as JSON.
+        self._origin = json.loads(js.JSON.stringify(js.performance))["timeOrigin"]
+        self._mark("start", 0)
+        self._view.show(self._session)
+
+    async def run(self, script_defined):
+        """Wait for the worker, then load the model."""
+        await self._link.open(script_defined)
+        if self._session.state == "starting":
+            self._mark("python-ready")
+            self._do(self._session.load())
+
+    # --------------------------------------------------------------------------------------------- wishes of the user
+
+    def send(self, text):
+        """Send the composer's text; returns whether it was taken."""
+        request = self._session.send(text, self._now())
+        if request is None:
+            return False
+        for name in _ANSWER_MARKS:
+            js.performance.clearMarks("tinypylm:" + name)
+        self._mark("send")
+        for message in self._session.conversation.messages[-2:]:
+            self._add(message)
+        self._do(request)
+        return True
+
+    def stop(self):
+        """End the answer."""
+        self._do(self._session.stop())
+
+    def new_chat(self):
+        """Begin a new conversation."""
+        request = self._session.new_chat()
+        self._forget_answer()
+        self._view.clear_messages()
+        self._do(request)
+
+    def act(self, action):
+        """Do what a notice's button says: retry, reload or dismiss."""
+        if action == "reload":
+            js.location.reload()
+        elif action == "retry":
+            self._do(self._session.retry())
+        else:
+            self._session.dismiss()
+            self._do(None)
+
+    async def copy(self, text):
+        """Put a text on the clipboard; returns whether the browser allowed it."""
+        try:
+            await js.navigator.clipboard.writeText(text)
+        except Exception as error:  # noqa: BLE001 - browsers refuse in ways of their own
+            self._session.remark(f"The browser did not allow copying: {error}")
+            self._do(None)
+            return False
+        return True
+
+    def _do(self, request):
+        self._link.post(request)
+        self._view.show(self._session)
+
+    # ------------------------------------------------------------------------------------------ messages of the worker
+
+    def _receive(self, message):
+        conversation = self._session.conversation
+        answer = conversation.answer
+        first = answer is not None and answer.empty
+        self._session.receive(message)
+        if answer is not None and getattr(message, "id", 0) == answer.id:
+            self._mark_progress(message, first)
+            if isinstance(message, protocol.Delta):
+                self._ask_for_frame(message.text)
+            elif answer.state != "streaming" or conversation.answer is None:
+                self._end_answer()
+        elif isinstance(message, protocol.Ready):
+            self._mark("model-ready", message.at)
+        if not isinstance(message, protocol.Delta) or first:
+            self._view.show(self._session)
+
+    def _mark_progress(self, message, first):
+        if isinstance(message, protocol.PromptReady):
+            self._mark("prompt-ready", message.at)
+        elif isinstance(message, protocol.Prefill) and message.done == message.total:
+            self._mark("prefill-done", message.at)
+        elif isinstance(message, protocol.Delta) and first and message.text:
+            self._mark("first-token", message.at)
+        elif isinstance(message, protocol.Finished):
+            self._mark("done", message.at)
+
+    def _lost(self, error, text):
+        self._session.engine_lost(error, text)
+        self._end_answer()
+        self._view.show(self._session)
+
+    # ----------------------------------------------------------------------------------------------------- the answer
+
+    def _add(self, message):
+        view = MessageView(message, self._markdown, self.copy)
+        self._view.add_message(view.element)
+        if message.role == "assistant":
+            self._answer = view
+
+    def _ask_for_frame(self, piece):
+        self._pieces.append(piece)
+        if not self._frame_asked:
+            self._frame_asked = True
+            wait = self._next_frame - js.performance.now()
+            if wait > 0:
+                js.setTimeout(lambda: js.requestAnimationFrame(self._frame), wait)
+            else:
+                js.requestAnimationFrame(self._frame)
+
+    def _frame(self, _time):
+        self._frame_asked = False
+        if self._answer is None or not self._pieces:
+            return
+        piece = "".join(self._pieces)
+        self._pieces = []
+        began = js.performance.now()
+        self._view.following_end(lambda: self._answer.stream(piece))
+        ended = js.performance.now()
+        self._next_frame = ended + 3 * (ended - began)
+        if not js.performance.getEntriesByName("tinypylm:first-paint").length:
+            self._mark_after_paint()
+
+    def _mark_after_paint(self):
+        # The next frame begins after this one was painted.
+        js.requestAnimationFrame(lambda _time: self._mark("first-paint"))
+
+    def _end_answer(self):
+        """Show the answer's last state; one that the conversation took back disappears with its question."""
+        view = self._answer
+        self._forget_answer()
+        if view is None:
+            return
+        if view.message not in self._session.conversation.messages:
+            self._view.remove_last_messages(2)
+            return
+        enhanced = []
+        self._view.following_end(lambda: enhanced.append(view.finish()))
+        asyncio.create_task(self._enhance(enhanced[0]))
+
+    async def _enhance(self, enhancing):
+        try:
+            await enhancing
+        except Exception as error:  # noqa: BLE001 - decoration may fail in any way
+            # The answer is whole without colours and formulas; the cause is for developers.
+            js.console.warn(f"{type(error).__name__}: {error}")
+
+    def _forget_answer(self):
+        self._answer, self._pieces = None, []
+
+    # ----------------------------------------------------------------------------------------------------------- time
+
+    def _now(self):
+        return self._origin + js.performance.now()
+
+    def _mark(self, name, at=None):
+        """A performance mark, now or at a time of the worker's (milliseconds since the epoch; 0: when the page began)."""
+        options = js.Object.new()
+        if at is not None:
+            options.startTime = max(at - self._origin, 0) if at else 0
+        js.performance.mark("tinypylm:" + name, options)
+
+
+def _parameters():
+    parameters = {}
+    for name, value in js.Object.entries(js.Object.fromEntries(js.URLSearchParams.new(js.location.search))):
+        parameters[name] = value
+    return parameters
+
+
+def _resolve(address):
+    if not js.URL.canParse(address, js.document.baseURI):
+        raise ValueError(address)
+    return js.URL.new(address, js.document.baseURI).href

@@ -1,0 +1,142 @@
+"""The page's fixed parts: status, progress, notice, messages and composer. Shows a `Session`; decides nothing.
+
+Enter sends, Shift+Enter begins a line, Escape stops. While an input method composes, Enter is its own.
+"""
+
+import js
+from ui.dom import find, make, set_text, show
+
+_ACTIONS = {"retry": "Try again", "reload": "Reload the page"}
+_IME_KEY = 229  # what browsers report for a key that an input method took; Safari has ended composing by then
+
+
+class AppView:
+    """Args:
+    app: gets the user's wishes: send(text), stop(), new_chat(), act(action).
+    """
+
+    def __init__(self, app):
+        self._app = app
+        self._root = js.document.documentElement
+        self._words = js.document.getElementById("status-words")
+        self._detail = js.document.getElementById("status-detail")
+        self._progress, self._notice = find("progress"), find("notice")
+        self._model = js.document.getElementById("model")
+        self._messages, self._scroller = js.document.getElementById("messages"), js.document.getElementById("scroller")
+        self._composer, self._send, self._stop = find("composer"), find("send"), find("stop")
+        self._new_chat = find("new-chat")
+        self._state, self._shown_notice = "", None
+        self._listen()
+
+    def _listen(self):
+        self._send.addEventListener("click", lambda _: self._submit())
+        self._stop.addEventListener("click", lambda _: self._halt())
+        self._new_chat.addEventListener("click", lambda _: self._begin_anew())
+        self._composer.addEventListener("keydown", self._key_in_composer)
+        self._composer.addEventListener("input", lambda _: self._enable())
+        js.document.addEventListener("keydown", self._key)
+
+    def _key_in_composer(self, event):
+        composing = event.isComposing or event.keyCode == _IME_KEY
+        if event.key == "Enter" and not event.shiftKey and not composing:
+            event.preventDefault()
+            self._submit()
+
+    def _key(self, event):
+        if event.key == "Escape" and not event.isComposing and self._state == "busy":
+            event.preventDefault()
+            self._halt()
+
+    def _submit(self):
+        if self._app.send(self._composer.value):
+            self._composer.value = ""
+            self._enable()
+            self._scroller.scrollTop = self._scroller.scrollHeight
+        self._composer.focus()
+
+    def _halt(self):
+        self._app.stop()
+        self._composer.focus()
+
+    def _begin_anew(self):
+        self._app.new_chat()
+        self._composer.focus()
+
+    # --------------------------------------------------------------------------------------------------------- showing
+
+    def show(self, session):
+        """Make the page say what the session says."""
+        self.following_end(lambda: self._show(session))
+
+    def _show(self, session):
+        self._state = session.state
+        self._root.setAttribute("data-app-state", session.state)
+        set_text(self._words, session.status)
+        set_text(self._detail, f": {session.detail}" if session.detail else "")
+        set_text(self._model, session.model)
+        self._show_progress(session)
+        self._show_notice(session.notice)
+        show(self._send, session.state != "busy")
+        show(self._stop, session.state == "busy")
+        self._take_draft(session.take_draft())
+        self._enable()
+
+    def _show_progress(self, session):
+        show(self._progress, session.state in ("starting", "fetching", "loading") or session.fraction is not None)
+        if session.fraction is None:
+            self._progress.removeAttribute("value")
+        else:
+            self._progress.value = session.fraction
+
+    def _show_notice(self, notice):
+        if notice == self._shown_notice:
+            return
+        self._shown_notice = notice
+        show(self._notice, notice is not None)
+        if notice is None:
+            self._notice.replaceChildren()
+            return
+        buttons = make("span", class_="buttons")
+        if notice.action:
+            buttons.append(self._button(_ACTIONS[notice.action], notice.action))
+        buttons.append(self._button("Dismiss", "dismiss"))
+        text = make("p", notice.text)
+        if notice.error:
+            text.prepend(make("strong", notice.error), " ")
+        self._notice.replaceChildren(text, buttons)
+
+    def _button(self, label, action):
+        button = make("button", label, type="button", class_="quiet", data_action=action)
+        button.addEventListener("click", lambda _: self._app.act(action))
+        return button
+
+    def _take_draft(self, draft):
+        if draft:
+            newer = self._composer.value
+            self._composer.value = f"{draft}\n{newer}" if newer.strip() else draft
+
+    def _enable(self):
+        self._send.disabled = self._state != "ready" or not self._composer.value.strip()
+
+    # -------------------------------------------------------------------------------------------------------- messages
+
+    def add_message(self, element):
+        """Put a message at the end."""
+        self._messages.append(element)
+
+    def remove_last_messages(self, count):
+        """Take the last messages away."""
+        for _ in range(count):
+            self._messages.lastElementChild.remove()
+
+    def clear_messages(self):
+        """Take all messages away."""
+        self._messages.replaceChildren()
+
+    def following_end(self, change):
+        """Make a change and stay at the end of the conversation if the user was there."""
+        scroller = self._scroller
+        at_end = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 48
+        change()
+        if at_end:
+            scroller.scrollTop = scroller.scrollHeight

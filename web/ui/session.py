@@ -1,0 +1,221 @@
+"""The page's state: what it is doing, what it says, and how messages of the worker and wishes of the user change it.
+
+One `Session` holds the app's state (`starting → fetching → loading → ready ⇄ busy`, `error` from any), the status
+line, the progress, the notice and the conversation. Wishes (`send`, `stop`, …) return the message to post to the
+worker, or None when there is nothing to do. Pure: the DOM shows what it finds here, and the clock comes in messages.
+"""
+
+from collections import namedtuple
+
+import protocol
+from ui import wording
+from ui.conversation import Conversation
+
+# `action` is what the notice's button does: "retry", "reload" or "" for none; `error` the class of what failed.
+Notice = namedtuple("Notice", ("text", "error", "action"))
+
+_STAGES = {"fetch": ("fetching", "Fetching"), "open": ("loading", "Opening")}
+_RATE_WINDOW_MS = 3000
+
+
+class Session:
+    """See the module.
+
+    Attributes:
+        state: starting, fetching, loading, ready, busy or error.
+        status: what is happening, in a few words.
+        detail: numbers that go with it and change often, such as "42 of 98 MB, 35 MB/s"; may be empty.
+        fraction: of the present step that is done, 0 to 1; None when that is not known.
+        notice: a Notice or None.
+        model: Ready's words about the model; empty before.
+        draft: text that goes back to the composer; the view takes it with `take_draft`.
+    """
+
+    def __init__(self, options, problems=()):
+        self._options = options
+        self.state, self.status, self.detail, self.fraction = "starting", "Starting Python", "", None
+        self.notice = Notice("\n".join(problems), "", "") if problems else None
+        self.model = ""
+        self.conversation = Conversation()
+        self._draft = ""
+        self._steps = []  # (at, bytes done) of the present stage, for the rate
+        self._stage = None
+        self._running = None  # id of the answer the worker is busy with; it outlives a cleared conversation
+        self._sent_at = self._first_at = None
+        if options.manifest is None:
+            self._enter("error", "No model was loaded")
+
+    # ------------------------------------------------------------------------------------------- wishes of the user
+
+    def load(self):
+        """The page's Python and the worker's are up: ask for the model."""
+        if self._options.manifest is None:
+            return None
+        self._enter("fetching", "Looking up the model")
+        return protocol.Load(*self._options[:4])
+
+    def retry(self):
+        """Ask for the model once more."""
+        self.notice = None
+        return self.load()
+
+    def send(self, text, at):
+        """Ask the model; None when there is nothing to ask or it cannot answer now. `at`: milliseconds since the epoch."""
+        if self.state != "ready" or not text.strip():
+            return None
+        answer = self.conversation.ask(text)
+        self.notice = None
+        self._running, self._sent_at, self._first_at = answer.id, at, None
+        self._enter("busy", "Reading your message")
+        return protocol.Chat(answer.id, self.conversation.history(), self._options.sampling)
+
+    def stop(self):
+        """End the answer being written."""
+        if self._running is None:
+            return None
+        self._enter("busy", "Stopping")
+        return protocol.Cancel(self._running)
+
+    def new_chat(self):
+        """Begin a new conversation.
+
+        An answer being written is ended: its words are dropped, and the page stays busy until the worker says that
+        it has stopped.
+        """
+        self.conversation.clear()
+        self.notice = None
+        return self.stop()
+
+    def remark(self, text):
+        """Tell the user something that changes nothing else."""
+        self.notice = Notice(text, "", "")
+
+    def dismiss(self):
+        """Close the notice."""
+        self.notice = None
+
+    def take_draft(self):
+        """The text that goes back to the composer, once; usually empty."""
+        draft, self._draft = self._draft, ""
+        return draft
+
+    # -------------------------------------------------------------------------------------- messages of the worker
+
+    def receive(self, message):
+        """Change as the worker's message says; what concerns an older answer is dropped."""
+        handle = self._HANDLERS.get(type(message))
+        if handle is None:
+            raise protocol.ProtocolError(f"{type(message).__name__}: not a message to the page")
+        handle(self, message)
+
+    def engine_lost(self, error, text):
+        """The worker cannot be reached any more; only a reload of the page helps."""
+        self._give_up_answer()
+        self._running = None
+        self.notice = Notice(text, error, "reload")
+        self._enter("error", "The engine stopped")
+
+    def _progress(self, message):
+        state, words = _STAGES[message.stage]
+        if message.stage != self._stage:
+            self._stage, self._steps = message.stage, []
+        self._enter(state, f"{words} {message.name}")
+        if not message.total:
+            return
+        self.fraction = message.done / message.total
+        self.detail = wording.amount(message.done, message.total)
+        self._steps.append((message.at, message.done))
+        while message.at - self._steps[0][0] > _RATE_WINDOW_MS and len(self._steps) > 2:
+            self._steps.pop(0)
+        elapsed, moved = message.at - self._steps[0][0], message.done - self._steps[0][1]
+        if message.stage == "fetch" and elapsed > 0 and moved > 0:
+            self.detail += f", {wording.rate(1000 * moved / elapsed)}"
+
+    def _remark(self, message):
+        self.remark(message.text)
+
+    def _ready(self, message):
+        self.model = f"{message.model} · {message.executor} · {message.context} tokens of context"
+        self._stage = None
+        self._enter("ready", "Ready")
+
+    def _prompt_ready(self, message):
+        if self._current(message):
+            self.status, self.detail = "Reading your message", wording.tokens(message.prompt_tokens)
+
+    def _prefill(self, message):
+        if self._current(message):
+            self.fraction = message.done / message.total if message.total else None
+            self.status, self.detail = "Reading your message", f"{message.done} of {wording.tokens(message.total)}"
+
+    def _delta(self, message):
+        answer = self._current(message)
+        if answer and message.text:
+            if answer.empty:
+                self._first_at = message.at
+                self._enter("busy", "Answering")
+            answer.append(message.text)
+
+    def _finished(self, message):
+        if message.id != self._running:
+            return
+        answer = self._current(message)
+        if answer and message.reason == "cancelled" and not message.text:
+            self._draft = self.conversation.take_back()
+        elif answer:
+            state = "cancelled" if message.reason == "cancelled" else "done"
+            answer.finish(state, message.text, self._stats(message))
+        self._at_rest()
+
+    def _stats(self, message):
+        return {
+            "prompt_tokens": message.prompt_tokens,
+            "cached_tokens": message.cached_tokens,
+            "new_tokens": message.new_tokens,
+            "ttft_ms": None if self._first_at is None else self._first_at - self._sent_at,
+            "prefill_tps": message.prefill_tps,
+            "decode_tps": message.decode_tps,
+            "stop_reason": message.reason,
+        }
+
+    def _failed(self, message):
+        if message.id == 0:
+            # Before the model was asked for, it is the worker itself that could not start.
+            self.notice = Notice(message.text, message.error, "reload" if self.state == "starting" else "retry")
+            self._enter("error", "The model could not be loaded")
+        elif message.id == self._running:
+            self._give_up_answer()
+            self.notice = Notice(message.text, message.error, "")
+            self._at_rest()
+
+    def _at_rest(self):
+        self._running = None
+        self._enter("ready", "Ready")
+
+    def _give_up_answer(self):
+        """A partial answer stays and is marked; without one, the user's message goes back to the composer."""
+        answer = self.conversation.answer
+        if answer is None:
+            return
+        if answer.empty:
+            self._draft = self.conversation.take_back()
+        else:
+            answer.finish("error", answer.text)
+
+    def _current(self, message):
+        answer = self.conversation.answer
+        return answer if answer is not None and answer.id == message.id else None
+
+    def _enter(self, state, status):
+        self.state, self.status, self.detail, self.fraction = state, status, "", None
+
+    _HANDLERS = {
+        protocol.Progress: _progress,
+        protocol.Remark: _remark,
+        protocol.Ready: _ready,
+        protocol.PromptReady: _prompt_ready,
+        protocol.Prefill: _prefill,
+        protocol.Delta: _delta,
+        protocol.Finished: _finished,
+        protocol.Failed: _failed,
+    }
