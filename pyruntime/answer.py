@@ -1,7 +1,7 @@
 """One answer, from prompt ids to `Finished`, and the KV cache it runs on.
 
-The road of a token: logits → sampler → id → stop ids → streaming decoder → stop strings → event. There is one such road,
-for the tokens and for the flush at the end. Nothing here knows messages or templates.
+The road of a token: logits → sampler → id → stop ids → output parser → event. There is one such road, for the tokens and
+for the flush at the end. Nothing here knows messages or templates.
 """
 
 from __future__ import annotations
@@ -10,9 +10,22 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from pyruntime.events import Delta, Event, Finished, FinishReason, PrefillProgress, PromptReady, Timings, Usage
+from pyruntime.chat.output import ContentText, OutputParser, Part, ReasoningText
+from pyruntime.chat.tool_calls import InvalidToolCall, ToolCall
+from pyruntime.events import (
+    CallInvalid,
+    CallReady,
+    Delta,
+    Event,
+    Finished,
+    FinishReason,
+    PrefillProgress,
+    PromptReady,
+    ReasoningDelta,
+    Timings,
+    Usage,
+)
 from pyruntime.sampling import Sampler, SamplingParams
-from pyruntime.text.stops import StopFilter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Sequence
@@ -21,7 +34,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pyruntime.model.executor import Executor
-    from pyruntime.text import Tokenizer
 
 # Tokens computed per prefill step: large enough for matrix products to pay, small enough that Stop and the
 # progress display get their turn several times a second.
@@ -91,7 +103,7 @@ class Answer:
 
     Args:
         kv: the cache.
-        tokenizer: turns ids into text.
+        parser: makes parts of an answer from ids.
         stop_ids: ids that end the answer.
         prompt: the prompt's ids, at least one and fewer than the context has positions.
         params: how tokens are drawn and when to stop.
@@ -102,7 +114,7 @@ class Answer:
     def __init__(
         self,
         kv: KVState,
-        tokenizer: Tokenizer,
+        parser: OutputParser,
         stop_ids: Collection[int],
         prompt: Sequence[int],
         params: SamplingParams,
@@ -110,15 +122,15 @@ class Answer:
         cancelled: Callable[[], bool],
     ) -> None:
         self._kv = kv
+        self._parser = parser
         self._stop_ids = stop_ids
         self._prompt = prompt
         self._params = params
         self._stopwatch = stopwatch
         self._cancelled = cancelled
         self._sampler = Sampler(params)
-        self._decoder = tokenizer.stream()
-        self._stops = StopFilter(params.stop)
         self._text: list[str] = []
+        self._reasoning: list[str] = []
         self._new_tokens = 0
         self._cached = 0
 
@@ -152,10 +164,9 @@ class Answer:
                 reason: FinishReason = "stop"
                 break
             self._new_tokens += 1
-            text = self._stops.push(self._decoder.push(token_id))
-            if text:
-                yield self._delta(text, token_id)
-            if self._stops.matched is not None:
+            for part in self._parser.push(token_id):
+                yield self._event(part, token_id)
+            if self._parser.is_stopped:
                 reason = "stop"
                 break
             if self._new_tokens == self._params.max_tokens or self._kv.is_full:
@@ -165,25 +176,34 @@ class Answer:
                 reason = "cancelled"
                 break
             logits = self._kv.forward([token_id])
-        # What the decoder and the filter still hold is part of the answer: nothing is lost at the end.
-        text = self._stops.push(self._decoder.flush()) + self._stops.flush()
-        if text:
-            yield self._delta(text, token_id)
-        yield self._finish("stop" if self._stops.matched is not None else reason)
+        # What the parser still holds is part of the answer: nothing is lost at the end.
+        for part in self._parser.finish():
+            yield self._event(part, token_id)
+        yield self._finish("stop" if self._parser.is_stopped else reason)
 
     async def _cancel_requested(self) -> bool:
         # Gives the host's event loop a turn, in which a request to stop can arrive.
         await asyncio.sleep(0)
         return self._cancelled()
 
-    def _delta(self, text: str, token_id: int) -> Delta:
-        self._stopwatch.text()
-        self._text.append(text)
-        return Delta(text, token_id)
+    def _event(self, part: Part, token_id: int) -> Event:
+        self._stopwatch.output()
+        match part:
+            case ContentText(text):
+                self._text.append(text)
+                return Delta(text, token_id)
+            case ReasoningText(text):
+                self._reasoning.append(text)
+                return ReasoningDelta(text, token_id)
+            case ToolCall():
+                return CallReady(part)
+            case InvalidToolCall():
+                return CallInvalid(part)
 
     def _finish(self, reason: FinishReason) -> Finished:
         usage = Usage(len(self._prompt), self._cached, self._new_tokens)
-        return Finished(reason, "".join(self._text), usage, self._stopwatch.timings(usage))
+        text, reasoning = "".join(self._text), "".join(self._reasoning)
+        return Finished(reason, text, reasoning, usage, self._stopwatch.timings(usage))
 
 
 class Stopwatch:
@@ -198,7 +218,7 @@ class Stopwatch:
         self._started = clock()
         self._prompt_ready: float | None = None
         self._prefill_done: float | None = None
-        self._first_text: float | None = None
+        self._first_output: float | None = None
 
     def prompt_ready(self) -> None:
         """The prompt is tokenised."""
@@ -208,14 +228,14 @@ class Stopwatch:
         """The first logits are there."""
         self._prefill_done = self._clock()
 
-    def text(self) -> None:
-        """Text was handed out; the first time counts."""
-        if self._first_text is None:
-            self._first_text = self._clock()
+    def output(self) -> None:
+        """Text or a call was handed out; the first time counts."""
+        if self._first_output is None:
+            self._first_output = self._clock()
 
     def timings(self, usage: Usage) -> Timings:
         """The figures, now."""
-        first = self._first_text
+        first = self._first_output
         return Timings(
             ttft_ms=None if first is None else (first - self._started) * 1000,
             prefill_tps=_rate(usage.prompt_tokens - usage.cached_tokens, self._prompt_ready, self._prefill_done),

@@ -20,6 +20,10 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyruntime.answer import Answer, KVState, Stopwatch
+from pyruntime.chat.marks import ends_inside_thinking
+from pyruntime.chat.messages import move_inline_thinking
+from pyruntime.chat.output import OutputParser
+from pyruntime.chat.tool_calls import tool_names
 from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, UnsupportedError
 from pyruntime.formats.source import ByteSource, FileSource
 from pyruntime.model.numpy_executor import build_numpy_executor
@@ -151,12 +155,14 @@ class Engine:
         self._busy, self._cancelled = True, False
         try:
             stopwatch = Stopwatch(self._clock)
+            params = params or SamplingParams()
+            prompt = self._prompt(messages, tools, template_kwargs)
             answer = Answer(
                 self._kv,
-                self.model.tokenizer,
+                self._parser(prompt, params, tools),
                 self.model.generation.stop_ids,
-                self._prompt(messages, tools, template_kwargs),
-                params or SamplingParams(),
+                prompt,
+                params,
                 stopwatch,
                 lambda: self._cancelled,
             )
@@ -180,7 +186,8 @@ class Engine:
         if self.model.template is None:
             problem = "the model has no chat template, so it cannot chat"
             raise UnsupportedError(self.model.source.name, "chat template", problem)
-        prompt = self.model.template.encode(messages, tools, add_generation_prompt=True, **template_kwargs)
+        history = move_inline_thinking(messages, self._thinking_tags())
+        prompt = self.model.template.encode(history, tools, add_generation_prompt=True, **template_kwargs)
         if not prompt:
             problem = "it rendered nothing for these messages"
             raise UnsupportedError(self.model.source.name, "chat template", problem)
@@ -188,6 +195,24 @@ class Engine:
             advice = "Shorten the conversation, or load the model with a larger context"
             raise ContextOverflowError(len(prompt) + 1, self.context, advice=advice)
         return prompt
+
+    def _parser(
+        self, prompt: Sequence[int], params: SamplingParams, tools: Sequence[Mapping[str, Any]] | None
+    ) -> OutputParser:
+        return OutputParser(
+            self.model.tokenizer,
+            self.model.marks,
+            stops=params.stop,
+            known_tools=tool_names(tools or ()),
+            inside_thinking=ends_inside_thinking(prompt, self.model.marks),
+        )
+
+    def _thinking_tags(self) -> tuple[str, str] | None:
+        if self.model.marks.think is None:
+            return None
+        texts = {token_id: text for text, token_id in self.model.tokenizer.control_ids.items()}
+        opening, closing = self.model.marks.think
+        return texts[opening], texts[closing]
 
 
 def _checked_context(context: int | None, limit: int) -> int:

@@ -1,6 +1,6 @@
 """What happens during one answer, as small values. `engine.chat` yields them in this order:
 
-    PromptReady, PrefillProgress (one or more), Delta (any number), Finished
+    PromptReady, PrefillProgress (one or more), { Delta | ReasoningDelta | CallReady | CallInvalid }, Finished
 
 An exception instead of `Finished` means that the answer failed; the deltas that came before it stand.
 """
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+
+from pyruntime.chat.tool_calls import InvalidToolCall, ToolCall
 
 FinishReason = Literal["stop", "length", "cancelled"]
 
@@ -38,6 +40,28 @@ class Delta:
 
 
 @dataclass(frozen=True)
+class ReasoningDelta:
+    """More text of the model's thinking, which is no part of the answer."""
+
+    text: str
+    token_id: int
+
+
+@dataclass(frozen=True)
+class CallReady:
+    """The model asks for a tool, completely and validly."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True)
+class CallInvalid:
+    """The model asked for a tool in a way that must not be run; `call` says what is wrong."""
+
+    call: InvalidToolCall
+
+
+@dataclass(frozen=True)
 class Usage:
     """Token counts of one answer. `new_tokens` are those generated, the one that ended the answer not counted."""
 
@@ -63,12 +87,13 @@ class Timings:
 
 @dataclass(frozen=True)
 class Finished:
-    """The answer is complete: why it ended, its whole text, the counts and the speed."""
+    """The answer is complete: why it ended, its whole text and thinking, the counts and the speed."""
 
     reason: FinishReason
     text: str
+    reasoning: str
     usage: Usage
     timings: Timings
 
 
-Event = PromptReady | PrefillProgress | Delta | Finished
+Event = PromptReady | PrefillProgress | Delta | ReasoningDelta | CallReady | CallInvalid | Finished

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyruntime.chat import ChatTemplate
+from pyruntime.chat.marks import Marks, find_marks
 from pyruntime.formats.gguf import GGUFFile, TensorInfo, read_gguf
 from pyruntime.formats.source import ByteSource, FileSource, run_without_waiting
 from pyruntime.model.config import ModelConfig, config_from_gguf
@@ -43,6 +44,7 @@ class OpenedModel:
         config: the shape of the network.
         tokenizer: text ↔ token ids.
         template: the chat template; None if the file has none.
+        marks: the control tokens by which the model marks thinking, calls and the end of its turn.
         generation: the tokens that end an answer.
         tensors: name → type, shape and place of every tensor.
         source: where the bytes come from.
@@ -52,6 +54,7 @@ class OpenedModel:
     config: ModelConfig
     tokenizer: Tokenizer
     template: ChatTemplate | None
+    marks: Marks
     generation: GenerationDefaults
     tensors: Mapping[str, TensorInfo]
     source: ByteSource
@@ -81,26 +84,21 @@ async def read_model(source: ByteSource) -> OpenedModel:
     file = await read_gguf(source)
     config = config_from_gguf(file.metadata, file.tensors, source.name)
     tokenizer = Tokenizer.from_metadata(file.metadata, source.name)
-    template = _template(file, tokenizer)
+    text = file.metadata.get(_TEMPLATE_KEY)
+    template = None if text is None else ChatTemplate(text, tokenizer.special_tokens, tokenizer)
+    marks = find_marks(template, tokenizer.control_ids) if template else Marks()
     return OpenedModel(
         config=config,
         tokenizer=tokenizer,
         template=template,
-        generation=GenerationDefaults(stop_ids=_stop_ids(tokenizer, template)),
+        marks=marks,
+        generation=GenerationDefaults(stop_ids=_stop_ids(tokenizer, marks)),
         tensors=file.tensors,
         source=source,
         file=file,
     )
 
 
-def _template(file: GGUFFile, tokenizer: Tokenizer) -> ChatTemplate | None:
-    text = file.metadata.get(_TEMPLATE_KEY)
-    return None if text is None else ChatTemplate(text, tokenizer.special_tokens, tokenizer)
-
-
-def _stop_ids(tokenizer: Tokenizer, template: ChatTemplate | None) -> frozenset[int]:
+def _stop_ids(tokenizer: Tokenizer, marks: Marks) -> frozenset[int]:
     ids = {tokenizer.special_ids[name] for name in _END_TOKENS if name in tokenizer.special_ids}
-    turn_end = template.turn_end_token() if template else None
-    if turn_end is not None:
-        ids.add(tokenizer.control_ids[turn_end])
-    return frozenset(ids)
+    return frozenset(ids if marks.turn_end is None else ids | {marks.turn_end})

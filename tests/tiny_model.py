@@ -16,10 +16,19 @@ from pyruntime.opening import OpenedModel, read_model
 from tests.gguf_writer import ARRAY, INT32, Typed, gguf_bytes
 
 CONTROL = ["<|im_start|>", "<|im_end|>", "<|pad|>", "<|tool|>"]
-IM_START, IM_END, PAD, TOOL = range(256, 260)
+TAGS = ["<think>", "</think>", "<call>", "</call>"]  # added tokens that print their text
+IM_START, IM_END, PAD, TOOL, THINK, UNTHINK, CALL, UNCALL = range(256, 264)
+VOCAB = 264
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+# As TEMPLATE, with thinking and tool calls.
+TAG_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<call>\n{{ c.function|tojson }}\n</call>{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% if open_thinking %}<think>\n{% endif %}{% endif %}"
 )
 HIDDEN, HEADS, KV_HEADS, FFN, LAYERS, CONTEXT = 32, 4, 2, 64, 2, 256
 
@@ -45,11 +54,11 @@ def metadata(**changes) -> dict:
         "llama.attention.layer_norm_rms_epsilon": 1e-5,
         "llama.rope.freq_base": 10000.0,
         "llama.rope.dimension_count": HIDDEN // HEADS,
-        "llama.vocab_size": 256 + len(CONTROL),
+        "llama.vocab_size": VOCAB,
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "smollm",
-        "tokenizer.ggml.tokens": byte_tokens() + CONTROL,
-        "tokenizer.ggml.token_type": Typed(ARRAY, (INT32, [1] * 256 + [3] * len(CONTROL))),
+        "tokenizer.ggml.tokens": byte_tokens() + CONTROL + TAGS,
+        "tokenizer.ggml.token_type": Typed(ARRAY, (INT32, [1] * 256 + [3] * len(CONTROL) + [4] * len(TAGS))),
         "tokenizer.ggml.merges": [],
         "tokenizer.ggml.eos_token_id": IM_END,
         "tokenizer.ggml.padding_token_id": PAD,
@@ -63,7 +72,7 @@ def tensors(seed: int = 0) -> dict:
     """Random weights of the tiny model, F32."""
     random = np.random.default_rng(seed)
     kv = HIDDEN // HEADS * KV_HEADS
-    shapes = {"token_embd.weight": (256 + len(CONTROL), HIDDEN), "output_norm.weight": (HIDDEN,)}
+    shapes = {"token_embd.weight": (VOCAB, HIDDEN), "output_norm.weight": (HIDDEN,)}
     for i in range(LAYERS):
         shapes |= {
             f"blk.{i}.attn_norm.weight": (HIDDEN,),
@@ -98,7 +107,7 @@ class ScriptedExecutor:
 
     name = "scripted"
 
-    def __init__(self, scripts: Sequence[Sequence[int]], *, context: int = CONTEXT, vocab_size: int = 260) -> None:
+    def __init__(self, scripts: Sequence[Sequence[int]], *, context: int = CONTEXT, vocab_size: int = VOCAB) -> None:
         self.context, self.vocab_size = context, vocab_size
         self.tokens: list[int] = []
         self.log: list[tuple] = []

@@ -5,40 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import pathlib
-from collections.abc import Callable, Iterable
-
-_READ = 1 << 20
+from collections.abc import Iterable
 
 
 def sha256_of(path: pathlib.Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sha256_by_chunk(
-    path: pathlib.Path, chunk_size: int, on_progress: Callable[[int], None] = lambda done: None
-) -> tuple[str, list[str]]:
-    """SHA-256 of a file and of each chunk of `chunk_size` bytes, in one pass.
-
-    Args:
-        path: the file.
-        chunk_size: bytes per chunk, a multiple of 1 MiB; the last chunk has the rest.
-        on_progress: told the bytes hashed so far.
-    """
-    whole, chunk, chunks, done = hashlib.sha256(), hashlib.sha256(), [], 0
-    with path.open("rb") as file:
-        while data := file.read(_READ):
-            whole.update(data)
-            chunk.update(data)
-            done += len(data)
-            if done % chunk_size == 0:
-                chunks.append(chunk.hexdigest())
-                chunk = hashlib.sha256()
-                on_progress(done)
-    if done % chunk_size:
-        chunks.append(chunk.hexdigest())
-    return whole.hexdigest(), chunks
 
 
 def sha256_of_parts(parts: Iterable[tuple[str, bytes]]) -> str:

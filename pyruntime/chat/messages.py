@@ -60,6 +60,30 @@ def _check_content(where: str, content: object) -> None:
         raise ParameterError(where, content, "a string, or a list of parts such as {'type': 'text', 'text': …}")
 
 
+def move_inline_thinking(messages: Sequence[Message], tags: tuple[str, str] | None) -> list[Message]:
+    """The messages, with thinking written into an assistant's content moved to where it belongs, `reasoning_content`.
+
+    Other programs keep history as one text, `<think>…</think>answer`. Left there, it would reach the model as typed text
+    that spells the tags, or make a template's own search for the tags miss them.
+
+    Args:
+        messages: as a caller gave them; they are not changed.
+        tags: the model's opening and closing tag of thinking; None if it has none.
+    """
+    return [_without_inline_thinking(message, tags) if tags else message for message in messages]
+
+
+def _without_inline_thinking(message: Message, tags: tuple[str, str]) -> Message:
+    opening, closing = tags
+    content = message.get("content") if isinstance(message, Mapping) and message.get("role") == "assistant" else None
+    if not isinstance(content, str) or not content.lstrip().startswith(opening) or closing not in content:
+        return message
+    if any(message.get(name) is not None for name in _REASONING):
+        return message
+    thinking, answer = content.lstrip().removeprefix(opening).split(closing, 1)
+    return {**message, "content": answer.lstrip("\n"), "reasoning_content": thinking.strip("\n")}
+
+
 def copy_value(value: Any, change: Callable[[str], str], where: str, depth: int = 0) -> Any:
     """A deep copy of JSON-like data with `change` applied to every string in it, dictionary keys included.
 

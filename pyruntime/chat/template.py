@@ -158,23 +158,12 @@ class ChatTemplate:
         messages: Sequence[Message],
         tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        add_generation_prompt: bool = False,
-        continue_final_message: bool = False,
-        **kwargs: Any,
+        **options: Any,
     ) -> list[int]:
-        """The prompt as token ids, control ids from the template only; arguments and errors as `prompt`."""
+        """The prompt as token ids, control ids from the template only; options and errors as `prompt`."""
         tokenizer = self._need_tokenizer()
-        prompt = self.prompt(
-            messages,
-            tools,
-            documents,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            **kwargs,
-        )
         ids: list[int] = []
-        for segment in prompt.segments:
+        for segment in self.prompt(messages, tools, documents, **options).segments:
             if segment.is_control:
                 ids.append(tokenizer.control_ids[segment.text])
             else:
@@ -189,19 +178,6 @@ class ChatTemplate:
             problem = f"text became the control token {min(forged)}, so this prompt is refused"
             raise TemplateError(f"tokenizer: {problem}. Choose another model")
         return ids
-
-    def turn_end_token(self) -> str | None:
-        """The control token that the template writes right after an assistant's words, or None if there is none."""
-        probe = "turn"
-        try:
-            messages = [{"role": "user", "content": probe}, {"role": "assistant", "content": probe}]
-            segments = self.prompt(messages).segments
-        except TemplateError:
-            return None
-        last_text = max((i for i, s in enumerate(segments) if not s.is_control and probe in s.text), default=-1)
-        if last_text < 0 or not segments[last_text].text.rstrip().endswith(probe):
-            return None
-        return segments[last_text + 1].text if last_text + 1 < len(segments) else None
 
     def _need_tokenizer(self) -> _Tokenizer:
         if self._tokenizer is None:

@@ -34,9 +34,21 @@ def parse_json(data: bytes, *, name: str, max_bytes: int, max_depth: int) -> Any
     """
     if len(data) > max_bytes:
         raise FormatError(name, "JSON", f"{len(data)} bytes long", allowed=f"at most {max_bytes} bytes")
-    depth = _depth(data)
+    depth = depth_of(data)
     if depth > max_depth:
         raise FormatError(name, "JSON", f"nested {depth} levels deep", allowed=f"at most {max_depth}")
+
+    try:
+        text = data.decode("utf-8")
+        return strict_decoder(name).decode(text)
+    except FormatError:
+        raise
+    except ValueError as error:  # UnicodeDecodeError, JSONDecodeError and "too many digits" alike
+        raise FormatError(name, "JSON", f"not a JSON text ({error})") from error
+
+
+def strict_decoder(name: str) -> json.JSONDecoder:
+    """A decoder that refuses repeated keys (FormatError, with the key as its field), NaN and Infinity (ValueError)."""
 
     def pairs_to_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         table = dict(pairs)
@@ -48,15 +60,10 @@ def parse_json(data: bytes, *, name: str, max_bytes: int, max_depth: int) -> Any
     def refuse_constant(text: str) -> NoReturn:
         raise ValueError(f"{text} is not JSON")
 
-    try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=pairs_to_dict, parse_constant=refuse_constant)
-    except FormatError:
-        raise
-    except ValueError as error:  # UnicodeDecodeError, JSONDecodeError and "too many digits" alike
-        raise FormatError(name, "JSON", f"not a JSON text ({error})") from error
+    return json.JSONDecoder(object_pairs_hook=pairs_to_dict, parse_constant=refuse_constant)
 
 
-def _depth(data: bytes) -> int:
+def depth_of(data: bytes) -> int:
     """The deepest nesting of brackets outside strings."""
     depth = deepest = 0
     for match in _STRING_OR_BRACKET.finditer(data):

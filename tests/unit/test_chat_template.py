@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyruntime.chat import ChatTemplate
+from pyruntime.chat.messages import move_inline_thinking
 from pyruntime.errors import ParameterError, TemplateError
 from tests.tiny_model import IM_END, IM_START, TEMPLATE, open_tiny
 
@@ -133,10 +134,19 @@ def test_tools_documents_and_unknown_keys_are_untrusted_too():
     assert ids[-1] == IM_END
 
 
-def test_the_turn_end_token_is_found_in_what_the_template_writes():
-    assert open_tiny().template.turn_end_token() == "<|im_end|>"
-    without = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
-    assert open_tiny(tokenizer__chat_template=without).template.turn_end_token() is None
+def test_thinking_written_into_an_imported_answer_moves_to_its_own_field():
+    imported = [{"role": "assistant", "content": "\n<t>\nhm\n</t>\n\nYes"}, {"role": "user", "content": "<t>a</t>b"}]
+    moved = move_inline_thinking(imported, ("<t>", "</t>"))
+    assert moved[0] == {"role": "assistant", "content": "Yes", "reasoning_content": "hm"}
+    assert moved[1] is imported[1]
+    assert imported[0]["content"].startswith("\n<t>")
+    assert move_inline_thinking(imported, None) == imported
+
+
+@pytest.mark.parametrize("content", ["a <t>b</t>", "<t>never closed", None])
+def test_an_answer_without_leading_thinking_is_left_as_it_is(content):
+    message = {"role": "assistant", "content": content}
+    assert move_inline_thinking([message], ("<t>", "</t>")) == [message]
 
 
 def test_the_default_models_template_renders_every_conversation_as_the_reference_does(shared):

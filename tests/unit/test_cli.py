@@ -70,11 +70,11 @@ def test_inspect_tells_shape_tokenizer_and_metadata(model, capsys):
     assert report["file"]["F32 tensors"] == 20
     assert report["config"]["n_layers"] == 2
     assert report["tokenizer"]["stop ids"] == [IM_END, 258]
-    assert report["metadata"]["tokenizer.ggml.tokens"].startswith("260 values")
+    assert report["metadata"]["tokenizer.ggml.tokens"].startswith("264 values")
 
 
 def test_logits_are_sorted_and_their_logprobs_are_those_of_the_whole_distribution(model, capsys):
-    assert main(["logits", model, "Hi", "--top", "260", "--json"]) == 0
+    assert main(["logits", model, "Hi", "--top", "264", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["logit"] for row in rows] == sorted((row["logit"] for row in rows), reverse=True)
     assert sum(2.718281828459045 ** row["logprob"] for row in rows) == pytest.approx(1, abs=1e-6)

@@ -6,10 +6,22 @@ import pytest
 
 from pyruntime.engine import Engine
 from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, UnsupportedError
-from pyruntime.events import Delta, Finished, PrefillProgress, PromptReady
+from pyruntime.events import CallInvalid, CallReady, Delta, Finished, PrefillProgress, PromptReady, ReasoningDelta
 from pyruntime.formats.source import BytesSource
 from pyruntime.sampling import SamplingParams
-from tests.tiny_model import IM_END, IM_START, PAD, TOOL, scripted_engine, tiny_gguf
+from tests.tiny_model import (
+    CALL,
+    IM_END,
+    IM_START,
+    PAD,
+    TAG_TEMPLATE,
+    THINK,
+    TOOL,
+    UNCALL,
+    UNTHINK,
+    scripted_engine,
+    tiny_gguf,
+)
 
 GREEDY = SamplingParams(temperature=0)
 
@@ -220,6 +232,42 @@ def test_a_model_without_a_template_says_that_it_cannot_chat():
     engine, _ = scripted_engine("x", tokenizer__chat_template=None)
     with pytest.raises(UnsupportedError, match="chat template"):
         answer(engine, user("Hi"))
+
+
+def test_thinking_is_told_apart_and_is_no_part_of_the_answer():
+    engine, _ = scripted_engine([THINK, *b"\nhm\n", UNTHINK, *b"\n\nYes"], tokenizer__chat_template=TAG_TEMPLATE)
+    events = answer(engine, user("Hi"))
+    assert "".join(event.text for event in events if isinstance(event, ReasoningDelta)) == "hm"
+    assert "".join(event.text for event in events if isinstance(event, Delta)) == "Yes"
+    assert (events[-1].text, events[-1].reasoning) == ("Yes", "hm")
+
+
+def test_thinking_that_the_prompt_opened_is_thinking_from_the_first_token():
+    engine, _ = scripted_engine([*b"hm", UNTHINK, *b"Yes"], tokenizer__chat_template=TAG_TEMPLATE)
+    finished = answer(engine, user("Hi"), open_thinking=True)[-1]
+    assert (finished.text, finished.reasoning) == ("Yes", "hm")
+
+
+def test_a_call_is_told_once_when_it_is_complete_and_its_raw_text_is_never_shown():
+    script = [*b"Let me see.", CALL, *b'{"name": "now", "arguments": {"zone": "</call>"}}', UNCALL]
+    engine, _ = scripted_engine(script, tokenizer__chat_template=TAG_TEMPLATE)
+    events = answer(engine, user("Hi"), tools=[{"type": "function", "function": {"name": "now"}}])
+    calls = [event.call for event in events if isinstance(event, CallReady)]
+    assert [(call.name, call.arguments) for call in calls] == [("now", {"zone": "</call>"})]
+    assert events[-1].text == "Let me see."
+
+
+def test_a_call_of_a_tool_that_was_not_offered_is_told_as_invalid():
+    engine, _ = scripted_engine([CALL, *b'{"name": "rm"}', UNCALL], tokenizer__chat_template=TAG_TEMPLATE)
+    events = answer(engine, user("Hi"))
+    assert [event.call.problem for event in events if isinstance(event, CallInvalid)] == ["unknown tool 'rm'"]
+
+
+def test_thinking_inside_an_imported_answer_reaches_the_template_as_thinking():
+    engine, executor = scripted_engine("ok", tokenizer__chat_template=TAG_TEMPLATE)
+    history = [*user("Hi"), {"role": "assistant", "content": "<think>\nhm\n</think>\n\nYes"}, *user("And?")]
+    answer(engine, history)
+    assert executor.tokens.count(THINK) == executor.tokens.count(UNTHINK) == 1
 
 
 def test_timings_come_from_the_clock_passed_in():

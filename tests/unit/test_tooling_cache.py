@@ -10,7 +10,7 @@ import pytest
 
 from tooling import cache, pip
 from tooling.console import ToolingError
-from tooling.hashes import mark_path, sha256_by_chunk
+from tooling.hashes import mark_path
 from tooling.pins import Artefact, Wheel, read_pins
 
 MEMBERS = {"data/one.whl": b"one" * 1000, "data/two.gguf": b"two" * 2000}
@@ -203,13 +203,3 @@ def test_a_pin_with_a_short_hash_or_a_missing_field_is_refused_by_name(tmp_path)
     pins.write_text("artefact = []\n" + entry.replace('version = "1"\n', "") + "files = []\n")
     with pytest.raises(ToolingError, match="version"):
         read_pins(pins, tmp_path / "wheels.txt")
-
-
-def test_chunk_hashes_are_those_of_the_pieces_and_the_whole(tmp_path):
-    path, chunk = tmp_path / "file", 1 << 20
-    for size in (1, chunk - 1, chunk, chunk + 1, 3 * chunk):
-        data = os.urandom(size)
-        path.write_bytes(data)
-        whole, chunks = sha256_by_chunk(path, chunk)
-        assert whole == hashlib.sha256(data).hexdigest()
-        assert chunks == [hashlib.sha256(data[at : at + chunk]).hexdigest() for at in range(0, size, chunk)]
