@@ -1,8 +1,8 @@
 """Stands in for `web/worker.py`: a worker that answers each message with the message itself, without any model.
 
 Commands in the message: "/flood TEXT" says it four characters at a time, as fast as it can; "/slow TEXT" one character
-at a time, and goes on until it is stopped; "/fail TEXT" fails after having said it (nothing if there is none); "/wait"
-says nothing until it is stopped.
+at a time, and waits to be stopped; "/drip TEXT" at once, and then dots until it is stopped; "/fail TEXT" fails after
+having said it (nothing if there is none); "/wait" says nothing until it is stopped.
 """
 
 import asyncio
@@ -50,7 +50,10 @@ async def answer(id, text):
     if command == "/fail":
         post(protocol.Failed(id, "ContextOverflowError", "prompt: too long. Shorten it", now()))
         return
-    while command in ("/slow", "/wait") and id not in stopped:
+    while command in ("/slow", "/drip", "/wait") and id not in stopped:
+        if command == "/drip":
+            said += "."
+            post(protocol.Delta(id, ".", now()))
         await asyncio.sleep(0.01)
     reason = "cancelled" if id in stopped else "stop"
     post(protocol.Finished(id, reason, said, len(text), 0, len(said), 100.0, 50.0, now()))

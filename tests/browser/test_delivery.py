@@ -274,6 +274,7 @@ def test_deleting_one_file_leaves_the_others(lab):
     lab.serve(a=serve(DATA), b=serve(other))
     lab.python(f"await fetch_many([{entry('a')}, {entry('b', data=other)}])")
     lab.python(f"await delete({SHA!r})")
+    assert lab.python(f"await IndexedDBStore().committed({SHA!r})") is None
     assert lab.python("await entries()") == [[hashlib.sha256(other).hexdigest(), len(other), True]]
 
 

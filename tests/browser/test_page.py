@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from itertools import pairwise
 
 import pytest
 from playwright.sync_api import expect
@@ -248,23 +247,20 @@ def test_what_has_settled_of_a_streaming_answer_is_not_rendered_again(parrot):
 
 
 def test_showing_a_growing_block_leaves_most_of_the_time_to_others(parrot):
-    """The longer a frame took, the longer the next one waits; the processor is slowed down to make frames long."""
-    session = parrot.page.context.new_cdp_session(parrot.page)
-    session.send("Emulation.setCPUThrottlingRate", {"rate": 8})
+    """The longer a frame took, the longer the next one waits."""
     parrot.page.evaluate(
-        "() => { window.frames_ = []; const frame = requestAnimationFrame.bind(window);"
+        "() => { window.shown = []; const frame = requestAnimationFrame.bind(window);"
         "window.requestAnimationFrame = show => frame(time => {"
-        " const began = performance.now(); show(time); frames_.push([began, performance.now()]) }) }"
+        " const began = performance.now(); show(time); shown.push([began, performance.now()]) }) }"
     )
-    line = "x = compute(y, z)  # some comment\n"
-    parrot.composer.fill("/flood ```python\n" + line * 400)
+    parrot.composer.fill("/drip ```python\n" + "x = compute(y, z)  # some comment\n" * 1500)
     parrot.composer.press("Enter")
+    parrot.page.wait_for_function("shown.filter(([began, ended]) => ended - began > 5).length > 10")
+    parrot.stop.click()
     parrot.wait_for("ready")
-    frames = [(began, ended) for began, ended in parrot.page.evaluate("frames_") if ended - began > 20]
-    session.detach()
-    assert len(frames) > 1
-    for (began, ended), (next_began, _) in pairwise(frames):
-        assert next_began - ended > 2 * (ended - began)
+    frames = [(began, ended) for began, ended in parrot.page.evaluate("shown") if ended - began > 5]
+    busy = sum(ended - began for began, ended in frames[:-1])
+    assert busy < 0.4 * (frames[-1][0] - frames[0][0])
 
 
 def test_the_page_follows_an_answer_unless_the_reader_has_scrolled_away(parrot):
