@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from pyruntime.engine import EXECUTORS, Engine, OpenedModel, open_model
 from pyruntime.errors import TinyPyLMError
 from pyruntime.events import Delta, Finished
 from pyruntime.sampling import SamplingParams
+from pyruntime.text import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TinyPyLMError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:
+        # Whoever read the output has had enough; what is left to write goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         print(f"{error.filename}: {error.strerror}. Give the path of a .gguf file", file=sys.stderr)
         return 1
@@ -184,13 +190,16 @@ def _stats(event: Finished) -> str:
 
 def _tokenize(options: argparse.Namespace) -> int:
     tokenizer = open_model(options.model).tokenizer
-    ids = _encode(options, tokenizer)
+    text = _text(options)
+    ids = _encode(options, tokenizer, text)
     if options.json:
         print(json.dumps(ids))
     else:
         for token_id in ids:
             print(f"{token_id:>8}  {tokenizer.decode([token_id])!r}")
-        print(f"{len(ids)} tokens", file=sys.stderr)
+        dropped = 0 if options.control else tokenizer.dropped_bytes(text)
+        note = f", {dropped} bytes have no token in this vocabulary" if dropped else ""
+        print(f"{len(ids)} tokens{note}", file=sys.stderr)
     return 0
 
 
@@ -240,7 +249,7 @@ def _shown(value: Any) -> Any:
 def _logits(options: argparse.Namespace) -> int:
     engine = _load(options)
     tokenizer = engine.model.tokenizer
-    last = engine.logits(_encode(options, tokenizer))[-1]
+    last = engine.logits(_encode(options, tokenizer, _text(options)))[-1]
     log_probabilities = last - last.max()
     log_probabilities -= np.log(np.exp(log_probabilities, dtype=np.float64).sum())
     best = np.argsort(-last, kind="stable")[: max(1, options.top)]
@@ -261,10 +270,13 @@ def _logits(options: argparse.Namespace) -> int:
     return 0
 
 
-def _encode(options: argparse.Namespace, tokenizer: Any) -> list[int]:
-    text = sys.stdin.read() if options.text == "-" else options.text
-    ids: list[int] = tokenizer.encode_with_control(text) if options.control else tokenizer.encode(text)
-    return ids
+def _text(options: argparse.Namespace) -> str:
+    text: str = sys.stdin.read() if options.text == "-" else options.text
+    return text
+
+
+def _encode(options: argparse.Namespace, tokenizer: Tokenizer, text: str) -> list[int]:
+    return tokenizer.encode_with_control(text) if options.control else tokenizer.encode(text)
 
 
 def _load(options: argparse.Namespace) -> Engine:

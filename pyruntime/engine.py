@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pyruntime.chat.messages import Message
+    from pyruntime.chat.template import ChatTemplate
     from pyruntime.events import Event
     from pyruntime.model.executor import Executor
 
@@ -173,6 +174,16 @@ class Engine:
             self._kv.settle()
             self._busy = False
 
+    def check_can_chat(self) -> None:
+        """Raise UnsupportedError if the model has no chat template."""
+        self._template()
+
+    def _template(self) -> ChatTemplate:
+        if self.model.template is None:
+            problem = "the model has no chat template, so it cannot chat"
+            raise UnsupportedError(self.model.source.name, "chat template", problem)
+        return self.model.template
+
     def _refuse_if_busy(self) -> None:
         if self._busy:
             raise BusyError("engine: an answer is already running. Wait for it to finish, or stop it first")
@@ -183,11 +194,9 @@ class Engine:
         tools: Sequence[Mapping[str, Any]] | None,
         template_kwargs: Mapping[str, Any],
     ) -> list[int]:
-        if self.model.template is None:
-            problem = "the model has no chat template, so it cannot chat"
-            raise UnsupportedError(self.model.source.name, "chat template", problem)
+        template = self._template()
         history = move_inline_thinking(messages, self._thinking_tags())
-        prompt = self.model.template.encode(history, tools, add_generation_prompt=True, **template_kwargs)
+        prompt = template.encode(history, tools, add_generation_prompt=True, **template_kwargs)
         if not prompt:
             problem = "it rendered nothing for these messages"
             raise UnsupportedError(self.model.source.name, "chat template", problem)

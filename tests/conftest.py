@@ -12,12 +12,17 @@ import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tooling import cache, chromium, npm
 from tooling.pins import read_pins
 from tooling.server import Request, Server
 from tooling.site import build_site
+
+# How long an example takes depends on what else the machine does: no test may fail by the clock.
+hypothesis.settings.register_profile("without a clock", deadline=None)
+hypothesis.settings.load_profile("without a clock")
 
 _BROWSER_ARGUMENTS = (
     "--no-sandbox",

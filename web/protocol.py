@@ -9,6 +9,7 @@ the worker posted the message, in milliseconds since the epoch. Nothing here kno
 """
 
 import json
+import sys
 from collections import namedtuple
 
 
@@ -50,15 +51,15 @@ def _one_of(*names):
 
 
 def _messages(where, value):
-    """The conversation: a list of {"role": text, "content": text}."""
+    """The conversation: a list of {"role": text, "content": text}, with "reasoning_content" where there was thinking."""
     if not isinstance(value, (list, tuple)):
         raise _refusal(where, value, "a list of messages")
     messages = []
     for index, message in enumerate(value):
         place = f"{where}[{index}]"
-        if not isinstance(message, dict) or set(message) != {"role", "content"}:
-            raise _refusal(place, message, "a role and a content")
-        messages.append({name: _text(f"{place}.{name}", message[name]) for name in ("role", "content")})
+        if not isinstance(message, dict) or set(message) - {"reasoning_content"} != {"role", "content"}:
+            raise _refusal(place, message, "a role and a content, and perhaps a reasoning_content")
+        messages.append({name: _text(f"{place}.{name}", message[name]) for name in message})
     return messages
 
 
@@ -114,14 +115,27 @@ PromptReady = _message(
 )
 # `done` of `total` prompt tokens have been computed.
 Prefill = _message("Prefill", ("id", _count), ("done", _count), ("total", _count), ("at", _number))
-# The text that one more token made visible.
+# The text that one more token made visible: of the answer, and of the thinking that comes before it.
 Delta = _message("Delta", ("id", _count), ("text", _text), ("at", _number))
-# The answer's end; `text` is the whole answer, rates are in tokens per second.
+ReasoningDelta = _message("ReasoningDelta", ("id", _count), ("text", _text), ("at", _number))
+# The model asks for a tool. A valid call has a name and arguments (JSON text); of any other only the problem is sure.
+# `raw` is what the model wrote.
+ToolCall = _message(
+    "ToolCall",
+    ("id", _count),
+    ("name", _optional(_text)),
+    ("arguments", _optional(_text)),
+    ("problem", _optional(_text)),
+    ("raw", _text),
+    ("at", _number),
+)
+# The answer's end; `text` is the whole answer, `reasoning` the whole thinking, rates are in tokens per second.
 Finished = _message(
     "Finished",
     ("id", _count),
     ("reason", _one_of("stop", "length", "cancelled")),
     ("text", _text),
+    ("reasoning", _text),
     ("prompt_tokens", _count),
     ("cached_tokens", _count),
     ("new_tokens", _count),
@@ -131,6 +145,11 @@ Finished = _message(
 )
 # What failed, in the error's own words; `error` is its class.
 Failed = _message("Failed", ("id", _count), ("error", _text), ("text", _text), ("at", _number))
+
+
+# Of the two escapes that CPython writes for an emoji, MicroPython reads two halves. So characters cross as they are,
+# which is how MicroPython writes them anyway.
+_UNESCAPED = {} if sys.implementation.name == "micropython" else {"ensure_ascii": False}
 
 
 def to_wire(message):
@@ -165,7 +184,7 @@ def from_wire(wire):
 
 def encode(message):
     """The message as one JSON text."""
-    return json.dumps(to_wire(message))
+    return json.dumps(to_wire(message), **_UNESCAPED)
 
 
 def decode(text):

@@ -6,6 +6,7 @@ exception becomes a `Failed` message in the error's own words; the traceback goe
 """
 
 import asyncio
+import json
 import traceback
 
 import js
@@ -35,7 +36,15 @@ def _now():
 try:
     from pyruntime.delivery.obtain_browser import obtain_model
     from pyruntime.engine import Engine
-    from pyruntime.events import Delta, Finished, PrefillProgress, PromptReady
+    from pyruntime.events import (
+        CallInvalid,
+        CallReady,
+        Delta,
+        Finished,
+        PrefillProgress,
+        PromptReady,
+        ReasoningDelta,
+    )
     from pyruntime.sampling import SamplingParams
 except Exception as error:
     # A package that did not arrive: PyScript would tell the console only.
@@ -48,7 +57,8 @@ class Worker:
 
     def __init__(self):
         self._engine = None
-        self._answering = None  # id of the answer being written
+        self._answering = None  # id of the answer asked for or being written
+        self._is_stopped = False  # whether the user wants that answer to end
 
     def handle(self, text):
         """Do what one message of the page says; returns what is still going on as an awaitable, or None.
@@ -58,6 +68,8 @@ class Worker:
         message = protocol.decode(text)
         if isinstance(message, protocol.Cancel):
             return self._cancel(message)
+        if isinstance(message, protocol.Chat):
+            self._answering, self._is_stopped = message.id, False
         return asyncio.ensure_future(self._run(message))
 
     async def _run(self, message):
@@ -74,28 +86,42 @@ class Worker:
 
     async def _load(self, request):
         self._engine = None
-        source = await obtain_model(
+        model = await obtain_model(
             request.manifest,
             page_url=request.page,
             on_progress=_progress("fetch", "the model"),
             on_notice=lambda text: _post(protocol.Remark(text, _now())),
         )
-        name = source.name.removesuffix(".gguf")
-        self._engine = await Engine.load(
-            source, executor=request.executor, context=request.context, on_progress=_progress("open", name)
-        )
-        _post(protocol.Ready(name, self._engine.executor_name, self._engine.context, _now()))
+        title = model.manifest.title
+        # What an earlier visit stored is hashed by the browser while Python reads it.
+        verification = asyncio.ensure_future(model.verify())
+        try:
+            engine = await Engine.load(
+                model.main_file(),
+                executor=request.executor,
+                context=request.context,
+                on_progress=_progress("open", title),
+            )
+            engine.check_can_chat()
+        finally:
+            # Damage explains whatever else went wrong, and the next attempt heals it.
+            await verification
+        self._engine = engine
+        _post(protocol.Ready(title, self._engine.executor_name, self._engine.context, _now()))
 
     async def _chat(self, request):
-        self._answering = request.id
         try:
             async for event in self._engine.chat(request.messages, SamplingParams(**request.sampling)):
+                if self._is_stopped:
+                    # Stop may have come before the engine had begun.
+                    self._engine.cancel()
                 _post(_told(request.id, event))
         finally:
             self._answering = None
 
     def _cancel(self, request):
         if request.id == self._answering:
+            self._is_stopped = True
             self._engine.cancel()
 
 
@@ -103,6 +129,13 @@ def _told(answer, event):
     """The message that tells the page of an event of this answer."""
     if isinstance(event, Delta):
         return protocol.Delta(answer, event.text, _now())
+    if isinstance(event, ReasoningDelta):
+        return protocol.ReasoningDelta(answer, event.text, _now())
+    if isinstance(event, CallReady):
+        arguments = json.dumps(event.call.arguments, indent=2, ensure_ascii=False)
+        return protocol.ToolCall(answer, event.call.name, arguments, None, event.call.raw, _now())
+    if isinstance(event, CallInvalid):
+        return protocol.ToolCall(answer, None, None, event.call.problem, event.call.raw, _now())
     if isinstance(event, PrefillProgress):
         return protocol.Prefill(answer, event.done, event.total, _now())
     if isinstance(event, PromptReady):
@@ -113,6 +146,7 @@ def _told(answer, event):
             answer,
             event.reason,
             event.text,
+            event.reasoning,
             usage.prompt_tokens,
             usage.cached_tokens,
             usage.new_tokens,

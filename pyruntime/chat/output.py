@@ -77,11 +77,6 @@ class OutputParser:
         """Whether a stop string was found: nothing more will come."""
         return self._stops.matched is not None
 
-    @property
-    def is_thinking(self) -> bool:
-        """Whether the next token belongs to the thinking."""
-        return self._state == "thinking"
-
     def push(self, token_id: int) -> list[Part]:
         """The parts that `token_id` completes."""
         if not self._is_mark(token_id):

@@ -52,14 +52,38 @@ class Fetcher(Protocol):
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A model whose files are all on this device, verified. `files` maps a manifest's paths to their bytes."""
+    """A model whose files are all on this device.
+
+    Attributes:
+        manifest: what it was fetched by.
+        files: a manifest's path → the file's bytes.
+        store: where they are kept.
+        unverified: the files that an earlier visit stored, whose bytes have not been hashed since.
+    """
 
     manifest: Manifest
     files: Mapping[str, ByteSource]
+    store: Store
+    unverified: tuple[ManifestFile, ...]
 
     def main_file(self) -> ByteSource:
         """The model file itself; see `Manifest.main_file`."""
         return self.files[self.manifest.main_file().path]
+
+    async def verify(self) -> None:
+        """Hash what an earlier visit stored, which may be done while it is read.
+
+        Raises:
+            DeliveryError: a chunk is damaged. The file is not counted as present any more, so the next attempt fetches
+                the damaged chunks and nothing else.
+        """
+        for file in self.unverified:
+            for index, expected in enumerate(file.chunk_sha256):
+                chunk = await self.store.get_chunk(file.sha256, index)
+                if chunk is None or await chunk.sha256() != expected:
+                    await self.store.doubt(file.sha256)
+                    problem = f"the stored copy is damaged (chunk {index})"
+                    raise DeliveryError(compose(file.name, problem, advice="Try again to fetch what is damaged"))
 
 
 async def fetch_model(
@@ -94,7 +118,8 @@ async def fetch_model(
     for file in missing:
         await _FileDownload(file, job).run()
         files[file.path] = await store.open(file)
-    return StoredModel(manifest, {path: _require(source, path) for path, source in files.items()})
+    stored_before = tuple(file for file in manifest.files if file not in missing)
+    return StoredModel(manifest, {path: _require(source, path) for path, source in files.items()}, store, stored_before)
 
 
 def _require(source: ByteSource | None, path: str) -> ByteSource:
@@ -257,7 +282,8 @@ class _FileDownload:
         self._next += 1
 
     def _nothing_delivered(self, failures: list[tuple[str, SourceError]]) -> DeliveryError:
-        reasons = "; ".join(f"{shorten(source)}: {reason}" for source, reason in failures)
+        told = dict.fromkeys(f"{shorten(source)}: {reason}" for source, reason in failures)
+        reasons = "; ".join(told)
         return DeliveryError(
             compose(self._file.name, f"no source delivered it: {reasons}", advice="Check the connection, and reload")
         )

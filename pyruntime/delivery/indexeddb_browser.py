@@ -51,6 +51,7 @@ _indexeddb = run_js(
         });
         return {
             open: (name, version, stores) => promise((resolve, refuse) => {
+                if (!globalThis.indexedDB) throw new DOMException("it has none", "InvalidStateError");
                 const request = indexedDB.open(name, version);
                 request.onupgradeneeded = () => stores.forEach((store) => request.result.createObjectStore(store));
                 request.onsuccess = () => resolve(request.result);
@@ -106,15 +107,14 @@ class IndexedDBStore:
             asked = _ask_for_chunks(stores.chunks, file.sha256)
             request = stores.files.get(file.sha256)
         records = _by_index(*asked)
-        held = {index: record.sha256 for index, record in records.items()}
+        held = {index: record.sha256 for index, record in records.items() if record.blob.size == record.size}
         if not is_whole(file, _digests(request.result), held):
             return None
         # A Blob of Blobs refers to them: reads may cross chunks, and nothing is copied until then.
         blobs = [records[index].blob for index in range(len(file.chunk_sha256))]
-        return BlobSource(js.Blob.new(to_js(blobs)), file.name, partial(self._doubt, file.sha256))
+        return BlobSource(js.Blob.new(to_js(blobs)), file.name, partial(self.doubt, file.sha256))
 
-    async def _doubt(self, sha256: str) -> None:
-        """Take a commit back: the next visit checks every chunk, and fetches those that are damaged."""
+    async def doubt(self, sha256: str) -> None:
         async with _transaction("readwrite", "files") as stores:
             stores.files.delete(sha256)
 

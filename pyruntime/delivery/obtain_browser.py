@@ -1,7 +1,7 @@
 """The whole delivery in a browser, for the worker.
 
-    source = await obtain_model(manifest_url, page_url=page_url, on_progress=report)
-    engine = await Engine.load(source)
+    model = await obtain_model(manifest_url, page_url=page_url, on_progress=report)
+    engine = await Engine.load(model.main_file())
 
 Run it in a Web Worker: hashing keeps the thread busy for moments. `page_url` is the page's `location.href`, which a
 worker cannot know by itself. Cancelling the task stops the transfer; calling again goes on where it stopped.
@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pyruntime.delivery.download import OnProgress
+from pyruntime.delivery.download import OnProgress, StoredModel
 from pyruntime.delivery.fetch_browser import BrowserFetcher
 from pyruntime.delivery.indexeddb_browser import IndexedDBStore
 from pyruntime.delivery.obtain import OnNotice, obtain
-from pyruntime.formats.source import ByteSource
 
 
 async def obtain_model(
@@ -25,12 +24,12 @@ async def obtain_model(
     more_origins: Collection[str] = (),
     on_progress: OnProgress | None = None,
     on_notice: OnNotice | None = None,
-) -> ByteSource:
-    """The model file that the manifest at `manifest_url` names, verified and read from IndexedDB.
+) -> StoredModel:
+    """The model of the manifest at `manifest_url`, verified; its files are read from IndexedDB.
 
     The arguments and the errors are those of `pyruntime.delivery.obtain.obtain`.
     """
-    model = await obtain(
+    return await obtain(
         manifest_url,
         page_url=page_url,
         store=IndexedDBStore(),
@@ -39,4 +38,3 @@ async def obtain_model(
         on_progress=on_progress,
         on_notice=on_notice,
     )
-    return model.main_file()

@@ -81,6 +81,9 @@ class Store(Protocol):
     async def committed(self, sha256: str) -> tuple[str, ...] | None:
         """The chunk hashes a file was committed with; None when it is not committed."""
 
+    async def doubt(self, sha256: str) -> None:
+        """Take a commit back, keeping the chunks: the next download hashes each again and fetches the damaged ones."""
+
     async def open(self, file: ManifestFile) -> ByteSource | None:
         """The bytes of a file; None unless it is committed with these chunks and every one is held."""
 
@@ -152,6 +155,9 @@ class MemoryStore:
 
     async def committed(self, sha256: str) -> tuple[str, ...] | None:
         return self._committed.get(sha256)
+
+    async def doubt(self, sha256: str) -> None:
+        self._committed.pop(sha256, None)
 
     async def open(self, file: ManifestFile) -> ByteSource | None:
         if not is_whole(file, self._committed.get(file.sha256), await self.chunks(file.sha256)):

@@ -20,6 +20,36 @@ _RECORD_POSTS = """() => {
     });
 }"""
 
+# WCAG's contrast of every visible text with its ground: the text's beginning → ratio.
+_CONTRASTS = """() => {
+    const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+    const rgb = (colour) => {
+        canvas.clearRect(0, 0, 1, 1);
+        canvas.fillStyle = colour;
+        canvas.fillRect(0, 0, 1, 1);
+        return [...canvas.getImageData(0, 0, 1, 1).data];
+    };
+    const light = (colour) => {
+        const [r, g, b] = rgb(colour).map((x) => (x / 255 <= 0.04045 ? x / 255 / 12.92 : ((x / 255 + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const ground = (element) => {
+        for (let e = element; e; e = e.parentElement) {
+            const colour = getComputedStyle(e).backgroundColor;
+            if (rgb(colour)[3] === 255) return colour;
+        }
+        return getComputedStyle(document.body).backgroundColor;
+    };
+    const ratios = {};
+    for (const element of document.querySelectorAll('h1, p, span, a, code, kbd, button:not(:disabled), .text, strong, summary, .plain')) {
+        const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+        if (!own || !element.checkVisibility()) continue;
+        const [a, b] = [light(getComputedStyle(element).color), light(ground(element))].sort((x, y) => y - x);
+        ratios[element.textContent.trim().slice(0, 40)] = (a + 0.05) / (b + 0.05);
+    }
+    return ratios;
+}"""
+
 
 class ChatPage:
     """Wraps a Playwright page."""
@@ -61,6 +91,11 @@ class ChatPage:
         self.composer.press("Enter")
         return self
 
+    @property
+    def thinking(self):
+        """What the last answer shows of its thinking."""
+        return self.answer.get_by_test_id("thinking")
+
     def ask(self, text):
         """Send a message and wait for its answer's end; returns the answer's text."""
         self.say(text)
@@ -89,6 +124,10 @@ class ChatPage:
         """How many pieces the worker posted after Stop had been sent to it."""
         sent = self.page.evaluate("window.stopSent")
         return sum(message["at"] > sent for message in self.posted("Delta"))
+
+    def contrasts(self):
+        """The contrast of each visible text with what is behind it: the text's beginning → ratio."""
+        return self.page.evaluate(_CONTRASTS)
 
     def marks(self):
         """The page's performance marks: name → milliseconds; a name that was set more than once fails."""

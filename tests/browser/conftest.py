@@ -6,26 +6,16 @@ Starting Pyodide takes seconds, so pages are shared where tests can leave them a
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.browser.chat_page import ChatPage
-from tooling.files import link_or_copy
+from tests.browser.pyodide_harness import copy_site, open_harness
 from tooling.server import Server
 
 HERE = Path(__file__).parent
-
-
-def copy_site(site, target, *, model=False):
-    """A copy of the built site (hard links where possible), by default without the model's bytes."""
-    ignored = shutil.ignore_patterns("*.gguf", ".built.json") if not model else shutil.ignore_patterns(".built.json")
-    shutil.copytree(
-        site, target, copy_function=lambda source, copy: link_or_copy(Path(source), Path(copy)), ignore=ignored
-    )
-    return target
 
 
 def replace(path, source):
@@ -98,20 +88,6 @@ def parrot(parrot_session):
 
 @pytest.fixture(scope="session")
 def run_in_pyodide(browser, site, tmp_path_factory):
-    """`run_in_pyodide(code, **values)`: run Python in a worker of the site's Pyodide, and get its last value as JSON.
-
-    numpy, minijinja and pyruntime are there; `values` become variables; `page_url` is the site's address; `await` works;
-    names stay defined until the end of the session. A Python exception fails the test with its traceback.
-    """
-    target = copy_site(site, tmp_path_factory.mktemp("harness") / "site", model=True)
-    shutil.copytree(HERE / "harness", target / "harness")
-    with Server(target).running() as server, contextlib.closing(browser.new_context()) as context:
-        page = context.new_page()
-        page.goto(f"{server.url}harness/index.html")
-
-        def run(code, **values):
-            outcome = page.evaluate("([code, values]) => runPython(code, values)", [code, values])
-            assert "error" not in outcome, outcome["error"]
-            return json.loads(outcome["value"])
-
-        yield run
+    """The `Harness`, one for all tests."""
+    with open_harness(browser, site, tmp_path_factory.mktemp("harness") / "site") as harness:
+        yield harness

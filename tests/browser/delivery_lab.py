@@ -31,12 +31,19 @@ async def sha256(source):
 async def obtain(manifest, *, keep=""):
     """A visit: the SHA-256 of the model, the progress told and the notices given."""
     progress, notices = [], []
-    source = await obtain_model(
+    model = await obtain_model(
         manifest, page_url=SITE, on_progress=lambda *step: progress.append(step), on_notice=notices.append
     )
+    source = model.main_file()
     if keep:
         kept[keep] = source
-    return {"name": source.name, "sha256": await sha256(source), "progress": progress, "notices": notices}
+    return {
+        "title": model.manifest.title,
+        "name": source.name,
+        "sha256": await sha256(source),
+        "progress": progress,
+        "notices": notices,
+    }
 
 
 async def kept_sha256(keep):

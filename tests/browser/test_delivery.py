@@ -136,7 +136,7 @@ def test_a_model_is_obtained_once_and_survives_reload_and_loss_of_the_network(la
     weights = f"seed/{file.sources[0]}"
     lab.serve(**behaviours)
     first = lab.python("await obtain('seed/large.json')")
-    assert (first["name"], first["sha256"]) == ("large.gguf", file.sha256)
+    assert (first["title"], first["name"], first["sha256"]) == ("Tiny", "large.gguf", file.sha256)
     assert first["progress"][0] == [0, file.size]
     assert first["progress"][-1] == [file.size, file.size]
     assert [done for done, _ in first["progress"]] == sorted(done for done, _ in first["progress"])

@@ -38,6 +38,7 @@ def test_the_model_answers_paris_word_by_word(real):
     assert answer.get_attribute("data-state") == "done"
     deltas = real.posted("Delta")[-int(answer.get_attribute("data-new-tokens")) :]
     finished = real.posted("Finished")[-1]
+    assert len(deltas) == int(answer.get_attribute("data-new-tokens"))
     assert {delta["id"] for delta in deltas} == {finished["id"]}, "as many pieces as visible tokens"
     assert "".join(delta["text"] for delta in deltas) == finished["text"]
 
@@ -125,7 +126,7 @@ def test_a_first_visit_says_what_it_does_and_asks_nobody_else(page, problems, re
     words = "\n".join(dict.fromkeys(text for _, text in said))
     assert words.startswith("Starting Python\nLooking up the model\nFetching the model")
     assert re.search(r"^Fetching the model: \d+ of 98 MB, \d+ MB/s$", words, re.MULTILINE)
-    assert re.search(r"^Opening SmolLM2-135M-Instruct.Q4_1: \d+ of \d+ MB$", words, re.MULTILINE)
+    assert re.search(r"^Opening SmolLM2-135M-Instruct \(Q4_1\): \d+ of \d+ MB$", words, re.MULTILINE)
 
     assert page.evaluate("crossOriginIsolated") is True
     check_same_origin(requested, running.url)

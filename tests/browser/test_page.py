@@ -338,40 +338,10 @@ def test_text_has_contrast_in_both_colour_schemes(parrot, scheme):
     parrot.ask("Hello [link](https://ok.example) `code`")
     parrot.say("/fail ")
     expect(parrot.notice).to_be_visible()
-    ratios = parrot.page.evaluate(CONTRAST)
+    ratios = parrot.contrasts()
     assert len(ratios) > 8
     assert {words: ratio for words, ratio in ratios.items() if ratio < 4.5} == {}
     parrot.page.emulate_media(color_scheme=None)
-
-
-CONTRAST = """() => {
-    const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
-    const rgb = (colour) => {
-        canvas.clearRect(0, 0, 1, 1);
-        canvas.fillStyle = colour;
-        canvas.fillRect(0, 0, 1, 1);
-        return [...canvas.getImageData(0, 0, 1, 1).data];
-    };
-    const light = (colour) => {
-        const [r, g, b] = rgb(colour).map((x) => (x / 255 <= 0.04045 ? x / 255 / 12.92 : ((x / 255 + 0.055) / 1.055) ** 2.4));
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-    };
-    const ground = (element) => {
-        for (let e = element; e; e = e.parentElement) {
-            const colour = getComputedStyle(e).backgroundColor;
-            if (rgb(colour)[3] === 255) return colour;
-        }
-        return getComputedStyle(document.body).backgroundColor;
-    };
-    const ratios = {};
-    for (const element of document.querySelectorAll('h1, p, span, a, code, kbd, button:not(:disabled), .text, strong')) {
-        const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
-        if (!own || !element.checkVisibility()) continue;
-        const [a, b] = [light(getComputedStyle(element).color), light(ground(element))].sort((x, y) => y - x);
-        ratios[element.textContent.trim().slice(0, 40)] = (a + 0.05) / (b + 0.05);
-    }
-    return ratios;
-}"""
 
 
 @pytest.mark.parametrize("width", [320, 1280])

@@ -14,6 +14,7 @@ MESSAGES = [
     protocol.Chat(
         1, [{"role": "user", "content": 'a "quoted" line\n\u2028 😀'}], {"temperature": 0, "seed": 2**64 - 1}
     ),
+    protocol.Chat(1, [{"role": "assistant", "content": "", "reasoning_content": "Hm"}], {}),
     protocol.Cancel(7),
     protocol.Progress("fetch", "the model", 5_000_000_000, 9_000_000_000, 1_800_000_000_000.25),
     protocol.Remark("Using the stored model list", 1.0),
@@ -21,7 +22,10 @@ MESSAGES = [
     protocol.PromptReady(1, 42, 0, 1.0),
     protocol.Prefill(1, 32, 42, 1.0),
     protocol.Delta(1, " Paris", 1.0),
-    protocol.Finished(1, "stop", "Paris", 42, 0, 1, 30.5, None, 1.0),
+    protocol.ReasoningDelta(1, "Hm 🤔", 1.0),
+    protocol.ToolCall(1, "weather", '{"city": "Paris"}', None, '{"name": "weather"}', 1.0),
+    protocol.ToolCall(1, None, None, "incomplete", '{"name"', 1.0),
+    protocol.Finished(1, "stop", "Paris", "Hm 🤔", 42, 0, 1, 30.5, None, 1.0),
     protocol.Failed(0, "DeliveryError", "seed: no source delivered it", 1.0),
 ]
 
@@ -44,8 +48,13 @@ def test_the_wire_is_a_plain_dict_that_names_the_message():
 
 def test_wide_integers_and_times_cross_as_text():
     """MicroPython passes integers to and from JavaScript as 32 bits; as JSON text they keep all their digits."""
-    crossed = json.loads(encode(MESSAGES[4]))
+    crossed = json.loads(encode(protocol.Progress("fetch", "", 5_000_000_000, 9_000_000_000, 1_800_000_000_000.25)))
     assert (crossed["total"], crossed["at"]) == (9_000_000_000, 1_800_000_000_000.25)
+
+
+def test_emoji_cross_as_they_are():
+    """Of an escaped pair of surrogates, MicroPython reads two halves."""
+    assert "😀" in encode(protocol.Delta(1, "😀", 0))
 
 
 @pytest.mark.parametrize(
@@ -70,6 +79,19 @@ def test_wide_integers_and_times_cross_as_text():
         (
             {"type": "Chat", "id": 1, "messages": [{"role": "user"}], "sampling": {}},
             "Chat.messages[0]: {'role': 'user'}",
+        ),
+        (
+            {"type": "Chat", "id": 1, "messages": [{"role": "user", "content": "", "name": ""}], "sampling": {}},
+            "Chat.messages[0]: {'role': 'user', 'content': '', 'name': ''} is not allowed",
+        ),
+        (
+            {
+                "type": "Chat",
+                "id": 1,
+                "messages": [{"role": "user", "content": "", "reasoning_content": None}],
+                "sampling": {},
+            },
+            "Chat.messages[0].reasoning_content: None is not allowed",
         ),
         (
             {"type": "Chat", "id": 1, "messages": [], "sampling": {"seed": "1"}},

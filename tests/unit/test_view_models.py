@@ -1,12 +1,13 @@
-"""The page's decisions, without a page: options of the address, the session, the conversation, Markdown cut to pieces."""
+"""The page's decisions, without a page: options of the address, words for numbers, characters, Markdown cut to pieces."""
 
 from __future__ import annotations
 
 from urllib.parse import urljoin, urlsplit
 
-import protocol
 import pytest
 from ui import options, wording
+from ui.characters import showable, well_formed
+from ui.conversation import ToolCall
 from ui.markdown_text import MATH_MARK, BlockSplitter, take_math
 from ui.options import Options, read_options
 from ui.session import Session
@@ -124,208 +125,6 @@ def test_an_address_that_is_none_is_refused():
     assert urlsplit(resolve("x")).netloc  # the resolver of these tests gives absolute addresses
 
 
-# ------------------------------------------------------------------------------------------------------------- session
-
-
-@pytest.fixture
-def session():
-    return Session(Options("M", "P", "auto", None, {"temperature": 0}))
-
-
-@pytest.fixture
-def ready(session):
-    session.load()
-    session.receive(protocol.Ready("SmolLM2", "numpy", 4096, 0.0))
-    return session
-
-
-def finished(id, text, reason="stop", at=0.0):
-    return protocol.Finished(id, reason, text, 42, 0, 5, 30.0, 20.0, at)
-
-
-def states(session):
-    return [(message.role, message.state, message.text) for message in session.conversation.messages]
-
-
-def test_the_session_says_what_is_going_on_from_the_start(session):
-    assert (session.state, session.status) == ("starting", "Starting Python")
-    assert session.load() == protocol.Load("M", "P", "auto", None)
-    assert (session.state, session.status) == ("fetching", "Looking up the model")
-    session.receive(protocol.Progress("fetch", "the model", 0, 98_362_432, 1000.0))
-    session.receive(protocol.Progress("fetch", "the model", 42_000_000, 98_362_432, 2000.0))
-    assert (session.state, session.status, session.detail) == ("fetching", "Fetching the model", "42 of 98 MB, 42 MB/s")
-    assert session.fraction == pytest.approx(0.427, abs=0.001)
-    session.receive(protocol.Progress("open", "SmolLM2", 50_000_000, 97_000_000, 3000.0))
-    assert (session.state, session.status, session.detail) == ("loading", "Opening SmolLM2", "50 of 97 MB")
-    session.receive(protocol.Ready("SmolLM2", "numpy", 4096, 4000.0))
-    assert (session.state, session.status, session.detail, session.fraction) == ("ready", "Ready", "", None)
-    assert session.model == "SmolLM2 · numpy · 4096 tokens of context"
-
-
-def test_the_rate_is_that_of_the_last_seconds(session):
-    for second in range(10):
-        session.receive(protocol.Progress("fetch", "m", second * 1_000_000, 98_000_000, second * 1000.0))
-    session.receive(protocol.Progress("fetch", "m", 39_000_000, 98_000_000, 12_000.0))
-    assert session.detail.endswith(", 10 MB/s")  # 30 MB in the 3 s before; 3.3 MB/s over all
-
-
-def test_a_message_is_answered_piece_by_piece(ready):
-    assert ready.send("Hello", 100.0) == protocol.Chat(1, [{"role": "user", "content": "Hello"}], {"temperature": 0})
-    assert ready.state == "busy"
-    ready.receive(protocol.PromptReady(1, 42, 0, 110.0))
-    ready.receive(protocol.Prefill(1, 32, 42, 120.0))
-    assert (ready.status, ready.detail) == ("Reading your message", "32 of 42 tokens")
-    ready.receive(protocol.Delta(1, "Hi", 150.0))
-    assert (ready.status, ready.fraction) == ("Answering", None)
-    ready.receive(protocol.Delta(1, " there", 160.0))
-    assert states(ready) == [("user", "done", "Hello"), ("assistant", "streaming", "Hi there")]
-    ready.receive(finished(1, "Hi there!", at=170.0))
-    assert states(ready)[1] == ("assistant", "done", "Hi there!")
-    assert ready.conversation.messages[1].stats == {
-        "prompt_tokens": 42,
-        "cached_tokens": 0,
-        "new_tokens": 5,
-        "ttft_ms": 50.0,
-        "prefill_tps": 30.0,
-        "decode_tps": 20.0,
-        "stop_reason": "stop",
-    }
-    assert ready.state == "ready"
-
-
-def test_the_whole_conversation_is_sent_with_each_message(ready):
-    ready.send("One", 0.0)
-    ready.receive(finished(1, "Uno"))
-    request = ready.send("Two", 0.0)
-    assert request.id == 2
-    assert [message["content"] for message in request.messages] == ["One", "Uno", "Two"]
-    assert [message["role"] for message in request.messages] == ["user", "assistant", "user"]
-
-
-def test_the_first_token_is_the_first_piece_that_is_not_empty(ready):
-    ready.send("Hello", 100.0)
-    ready.receive(protocol.Delta(1, "", 120.0))
-    ready.receive(protocol.Delta(1, "Hi", 150.0))
-    ready.receive(finished(1, "Hi"))
-    assert ready.conversation.messages[1].stats["ttft_ms"] == 50.0
-
-
-@pytest.mark.parametrize("text", ["", "  \n "])
-def test_nothing_is_sent_when_there_is_nothing_to_say(ready, text):
-    assert ready.send(text, 0.0) is None
-    assert ready.state == "ready"
-
-
-def test_nothing_is_sent_before_the_model_is_there_or_while_it_answers(session):
-    assert session.send("Hello", 0.0) is None
-    session.receive(protocol.Ready("m", "numpy", 1, 0.0))
-    session.send("Hello", 0.0)
-    assert session.send("Again", 0.0) is None
-
-
-def test_a_stopped_answer_stays_and_is_marked(ready):
-    ready.send("Hello", 0.0)
-    ready.receive(protocol.Delta(1, "Hi", 0.0))
-    assert ready.stop() == protocol.Cancel(1)
-    assert ready.state == "busy"
-    ready.receive(finished(1, "Hi", "cancelled"))
-    assert states(ready)[1] == ("assistant", "cancelled", "Hi")
-    assert ready.state == "ready"
-
-
-def test_stopping_before_the_first_word_takes_the_message_back_to_the_composer(ready):
-    ready.send("Hello", 0.0)
-    ready.stop()
-    ready.receive(finished(1, "", "cancelled"))
-    assert states(ready) == []
-    assert (ready.take_draft(), ready.take_draft()) == ("Hello", "")
-
-
-def test_late_words_of_a_stopped_answer_are_dropped(ready):
-    ready.send("One", 0.0)
-    ready.receive(protocol.Delta(1, "U", 0.0))
-    ready.stop()
-    ready.receive(finished(1, "U", "cancelled"))
-    ready.receive(protocol.Delta(1, "no", 0.0))
-    ready.send("Two", 0.0)
-    for late in (protocol.Delta(1, "late", 0.0), finished(1, "late"), protocol.Failed(1, "E", "late", 0.0)):
-        ready.receive(late)
-    assert states(ready)[1:] == [
-        ("assistant", "cancelled", "U"),
-        ("user", "done", "Two"),
-        ("assistant", "streaming", ""),
-    ]
-    assert (ready.state, ready.notice) == ("busy", None)
-
-
-def test_a_new_chat_waits_until_the_old_answer_has_stopped(ready):
-    """Otherwise the next message would meet an engine that is still busy."""
-    ready.send("One", 0.0)
-    assert ready.new_chat() == protocol.Cancel(1)
-    assert (states(ready), ready.state) == ([], "busy")
-    assert ready.send("Two", 0.0) is None
-    ready.receive(protocol.Delta(1, "late", 0.0))
-    ready.receive(finished(1, "late", "cancelled"))
-    assert (states(ready), ready.state, ready.take_draft()) == ([], "ready", "")
-    assert ready.send("Two", 0.0).id == 2
-
-
-def test_a_new_chat_without_an_answer_needs_no_engine(ready):
-    ready.send("One", 0.0)
-    ready.receive(finished(1, "Uno"))
-    assert ready.new_chat() is None
-    assert (states(ready), ready.state) == ([], "ready")
-
-
-def test_a_message_that_fails_goes_back_to_the_composer_and_the_notice_has_the_errors_words(ready):
-    ready.send("Too long", 0.0)
-    ready.receive(protocol.Failed(1, "ContextOverflowError", "prompt: too long", 0.0))
-    assert (states(ready), ready.take_draft(), ready.state) == ([], "Too long", "ready")
-    assert ready.notice == ("prompt: too long", "ContextOverflowError", "")
-
-
-def test_an_answer_that_fails_midway_stays_and_is_marked(ready):
-    ready.send("Hello", 0.0)
-    ready.receive(protocol.Delta(1, "Hi", 0.0))
-    ready.receive(protocol.Failed(1, "MemoryError", "no more", 0.0))
-    assert states(ready)[1] == ("assistant", "error", "Hi")
-    assert (ready.take_draft(), ready.state) == ("", "ready")
-
-
-def test_a_model_that_cannot_be_loaded_can_be_asked_for_again(session):
-    session.load()
-    session.receive(protocol.Failed(0, "DeliveryError", "no source delivered it", 0.0))
-    assert (session.state, session.notice.action) == ("error", "retry")
-    assert session.retry() == protocol.Load("M", "P", "auto", None)
-    assert (session.state, session.notice) == ("fetching", None)
-
-
-def test_a_worker_that_never_started_needs_a_reload(session):
-    session.receive(protocol.Failed(0, "ModuleNotFoundError", "No module named 'pyruntime'", 0.0))
-    assert (session.state, session.notice.action) == ("error", "reload")
-
-
-def test_a_lost_engine_keeps_what_it_said_and_what_was_typed(ready):
-    ready.send("One", 0.0)
-    ready.receive(finished(1, "Uno"))
-    ready.send("Two", 0.0)
-    ready.engine_lost("RuntimeError", "gone")
-    assert (states(ready)[:2], ready.take_draft()) == ([("user", "done", "One"), ("assistant", "done", "Uno")], "Two")
-    assert (ready.state, ready.notice.action) == ("error", "reload")
-
-
-def test_a_remark_of_the_worker_is_shown_and_nothing_else_changes(ready):
-    ready.receive(protocol.Remark("Using the stored model list", 0.0))
-    assert (ready.state, ready.notice) == ("ready", ("Using the stored model list", "", ""))
-    ready.dismiss()
-    assert ready.notice is None
-
-
-def test_a_message_that_is_not_for_the_page_is_refused(ready):
-    with pytest.raises(protocol.ProtocolError, match="Cancel: not a message to the page"):
-        ready.receive(protocol.Cancel(1))
-
-
 # ------------------------------------------------------------------------------------------------------------- wording
 
 
@@ -338,6 +137,14 @@ def test_numbers_read_as_people_write_them():
     assert [wording.tokens(count) for count in (0, 1, 2)] == ["0 tokens", "1 token", "2 tokens"]
 
 
+def test_thinking_and_calls_are_named_by_how_they_stand():
+    assert wording.thinking("running", 0.0) == "Thinking…"
+    assert wording.thinking("done", 3204.0) == "Thought for 3.2 s"
+    assert wording.thinking("cut", 850.0) == "Thought for 850 ms, cut off"
+    assert wording.call(ToolCall("weather", "{}", None, "")) == "Call of weather"
+    assert wording.call(ToolCall(None, None, "incomplete", "")) == "Invalid tool call: incomplete"
+
+
 def test_the_summary_of_an_answer_leaves_out_what_was_not_measured():
     stats = {
         "new_tokens": 1,
@@ -348,6 +155,19 @@ def test_the_summary_of_an_answer_leaves_out_what_was_not_measured():
         "stop_reason": "length",
     }
     assert wording.summary(stats) == "1 token · prompt 42 tokens, 40 reused · cut at the length limit"
+
+
+# ---------------------------------------------------------------------------------------------------------- characters
+
+
+def test_each_lone_half_of_a_pair_becomes_one_replacement_character():
+    assert well_formed("a\ud83d\ud83d b\udfff") == "a\ufffd\ufffd b\ufffd"
+    for text in ("", "plain", "你好 😀 \ufffd\U0010ffff"):
+        assert well_formed(text) == text
+
+
+def test_a_zero_is_shown_as_a_replacement_character():
+    assert showable("a\0b\0") == "a\ufffdb\ufffd"
 
 
 # ------------------------------------------------------------------------------------------------------------ Markdown

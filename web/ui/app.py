@@ -31,7 +31,8 @@ class App:
         self._link = EngineLink(self._receive, self._lost)
         self._view = AppView(self)
         self._answer = None  # the view of the answer being written
-        self._pieces, self._frame_asked, self._next_frame = [], False, 0
+        self._thoughts, self._pieces, self._painted = [], [], False
+        self._frame_asked, self._next_frame = False, 0
         # performance.timeOrigin is too wide for an integer on its way into MicroPython, so it comes as JSON.
         self._origin = json.loads(js.JSON.stringify(js.performance))["timeOrigin"]
         self._mark("start", 0)
@@ -53,6 +54,7 @@ class App:
             return False
         for name in _ANSWER_MARKS:
             js.performance.clearMarks("tinypylm:" + name)
+        self._painted = False
         self._mark("send")
         for message in self._session.conversation.messages[-2:]:
             self._add(message)
@@ -100,25 +102,31 @@ class App:
         conversation = self._session.conversation
         answer = conversation.answer
         first = answer is not None and answer.empty
+        status = self._session.status
         self._session.receive(message)
         if answer is not None and getattr(message, "id", 0) == answer.id:
-            self._mark_progress(message, first)
+            self._mark_progress(message, first and not answer.empty)
             if isinstance(message, protocol.Delta):
-                self._ask_for_frame(message.text)
+                self._ask_for_frame(self._pieces, message.text)
+            elif isinstance(message, protocol.ReasoningDelta):
+                self._ask_for_frame(self._thoughts, message.text)
+            elif isinstance(message, protocol.ToolCall):
+                self._show_at_once(lambda: self._answer.call(answer.calls[-1]))
             elif answer.state != "streaming" or conversation.answer is None:
                 self._end_answer()
         elif isinstance(message, protocol.Ready):
             self._mark("model-ready", message.at)
-        if not isinstance(message, protocol.Delta) or first:
+            asyncio.create_task(_keep_stored())
+        if not isinstance(message, (protocol.Delta, protocol.ReasoningDelta)) or self._session.status != status:
             self._view.show(self._session)
 
     def _mark_progress(self, message, first):
+        if first:
+            self._mark("first-token", message.at)
         if isinstance(message, protocol.PromptReady):
             self._mark("prompt-ready", message.at)
         elif isinstance(message, protocol.Prefill) and message.done == message.total:
             self._mark("prefill-done", message.at)
-        elif isinstance(message, protocol.Delta) and first and message.text:
-            self._mark("first-token", message.at)
         elif isinstance(message, protocol.Finished):
             self._mark("done", message.at)
 
@@ -135,8 +143,8 @@ class App:
         if message.role == "assistant":
             self._answer = view
 
-    def _ask_for_frame(self, piece):
-        self._pieces.append(piece)
+    def _ask_for_frame(self, pieces, piece):
+        pieces.append(piece)
         if not self._frame_asked:
             self._frame_asked = True
             wait = self._next_frame - js.performance.now()
@@ -147,20 +155,27 @@ class App:
 
     def _frame(self, _time):
         self._frame_asked = False
-        if self._answer is None or not self._pieces:
+        if self._answer is None or not (self._thoughts or self._pieces):
             return
-        piece = "".join(self._pieces)
-        self._pieces = []
+        thought, piece = "".join(self._thoughts), "".join(self._pieces)
+        self._thoughts, self._pieces = [], []
         began = js.performance.now()
-        self._view.following_end(lambda: self._answer.stream(piece))
+        self._view.following_end(lambda: self._answer.stream(thought, piece))
         ended = js.performance.now()
         self._next_frame = ended + 3 * (ended - began)
-        if not js.performance.getEntriesByName("tinypylm:first-paint").length:
-            self._mark_after_paint()
+        self._mark_first_paint()
 
-    def _mark_after_paint(self):
-        # The next frame begins after this one was painted.
-        js.requestAnimationFrame(lambda _time: self._mark("first-paint"))
+    def _show_at_once(self, change):
+        """Show something of the answer that is not waited with until a frame has room for it."""
+        self._view.following_end(change)
+        js.requestAnimationFrame(lambda _time: self._mark_first_paint())
+
+    def _mark_first_paint(self):
+        """Called in a frame that shows something of the answer: if it is the first, its paint is marked."""
+        if not self._painted:
+            self._painted = True
+            # The next frame begins after this one was painted.
+            js.requestAnimationFrame(lambda _time: self._mark("first-paint"))
 
     def _end_answer(self):
         """Show the answer's last state; one that the conversation took back disappears with its question."""
@@ -172,7 +187,7 @@ class App:
             self._view.remove_last_messages(2)
             return
         enhanced = []
-        self._view.following_end(lambda: enhanced.append(view.finish()))
+        self._show_at_once(lambda: enhanced.append(view.finish()))
         asyncio.create_task(self._enhance(enhanced[0]))
 
     async def _enhance(self, enhancing):
@@ -183,7 +198,7 @@ class App:
             js.console.warn(f"{type(error).__name__}: {error}")
 
     def _forget_answer(self):
-        self._answer, self._pieces = None, []
+        self._answer, self._thoughts, self._pieces = None, [], []
 
     # ----------------------------------------------------------------------------------------------------------- time
 
@@ -196,6 +211,16 @@ class App:
         if at is not None:
             options.startTime = max(at - self._origin, 0) if at else 0
         js.performance.mark("tinypylm:" + name, options)
+
+
+async def _keep_stored():
+    """Ask that the browser keep the model when space gets short; if it does not, a later visit fetches it again."""
+    storage = getattr(js.navigator, "storage", None)
+    if storage:  # not there on addresses that are no secure context
+        try:
+            await storage.persist()
+        except Exception as error:  # noqa: BLE001 - browsers refuse in ways of their own
+            js.console.warn(f"{type(error).__name__}: {error}")
 
 
 def _parameters():

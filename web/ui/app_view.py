@@ -4,6 +4,7 @@ Enter sends, Shift+Enter begins a line, Escape stops. While an input method comp
 """
 
 import js
+from ui.characters import showable, well_formed
 from ui.dom import find, make, set_text, show
 
 _ACTIONS = {"retry": "Try again", "reload": "Reload the page"}
@@ -25,7 +26,7 @@ class AppView:
         self._messages, self._scroller = js.document.getElementById("messages"), js.document.getElementById("scroller")
         self._composer, self._send, self._stop = find("composer"), find("send"), find("stop")
         self._new_chat = find("new-chat")
-        self._state, self._shown_notice = "", None
+        self._state, self._shown_notice = "", (None, True)
         self._listen()
 
     def _listen(self):
@@ -48,7 +49,7 @@ class AppView:
             self._halt()
 
     def _submit(self):
-        if self._app.send(self._composer.value):
+        if self._app.send(well_formed(self._composer.value)):
             self._composer.value = ""
             self._enable()
             self._scroller.scrollTop = self._scroller.scrollHeight
@@ -75,7 +76,7 @@ class AppView:
         set_text(self._detail, f": {session.detail}" if session.detail else "")
         set_text(self._model, session.model)
         self._show_progress(session)
-        self._show_notice(session.notice)
+        self._show_notice(session.notice, session.state != "error")
         show(self._send, session.state != "busy")
         show(self._stop, session.state == "busy")
         self._take_draft(session.take_draft())
@@ -88,10 +89,10 @@ class AppView:
         else:
             self._progress.value = session.fraction
 
-    def _show_notice(self, notice):
-        if notice == self._shown_notice:
+    def _show_notice(self, notice, closable):
+        if (notice, closable) == self._shown_notice:
             return
-        self._shown_notice = notice
+        self._shown_notice = (notice, closable)
         show(self._notice, notice is not None)
         if notice is None:
             self._notice.replaceChildren()
@@ -99,7 +100,8 @@ class AppView:
         buttons = make("span", class_="buttons")
         if notice.action:
             buttons.append(self._button(_ACTIONS[notice.action], notice.action))
-        buttons.append(self._button("Dismiss", "dismiss"))
+        if closable:
+            buttons.append(self._button("Dismiss", "dismiss"))
         text = make("p", notice.text)
         if notice.error:
             text.prepend(make("strong", notice.error), " ")
@@ -113,7 +115,7 @@ class AppView:
     def _take_draft(self, draft):
         if draft:
             newer = self._composer.value
-            self._composer.value = f"{draft}\n{newer}" if newer.strip() else draft
+            self._composer.value = showable(f"{draft}\n{newer}" if newer.strip() else draft)
 
     def _enable(self):
         self._send.disabled = self._state != "ready" or not self._composer.value.strip()

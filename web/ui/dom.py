@@ -5,6 +5,7 @@ promise is rejected with. So a function that throws on bad input is called throu
 """
 
 import js
+from ui.characters import showable
 
 
 def find(test_id):
@@ -18,7 +19,7 @@ def make(tag, text="", **attributes):
     for name, value in attributes.items():
         element.setAttribute(name.rstrip("_").replace("_", "-"), value)
     if text:
-        element.textContent = text
+        element.textContent = showable(text)
     return element
 
 
@@ -30,6 +31,7 @@ def show(element, visible):
 
 def set_text(element, text):
     """Set the text, unless it is there already: live regions announce every change."""
+    text = showable(text)
     if element.textContent != text:
         element.textContent = text
 

@@ -9,6 +9,7 @@ are fetched from the page's own origin when an answer first needs them.
 """
 
 import js
+from ui.characters import showable
 from ui.dom import attempt, make
 from ui.markdown_text import MATH_MARK, take_math
 
@@ -42,7 +43,7 @@ class MarkdownView:
 
     def render(self, source):
         """A DocumentFragment of `source`; formulas are spans that hold their own source."""
-        text, formulas = take_math(source)
+        text, formulas = take_math(showable(source))
         fragment = self._sanitize(self._marked.parse(text), self._rules)
         for link in js.Array["from"](fragment.querySelectorAll("a[href]")):
             link.target = "_blank"

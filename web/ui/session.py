@@ -9,13 +9,14 @@ from collections import namedtuple
 
 import protocol
 from ui import wording
-from ui.conversation import Conversation
+from ui.conversation import Conversation, ToolCall
 
 # `action` is what the notice's button does: "retry", "reload" or "" for none; `error` the class of what failed.
 Notice = namedtuple("Notice", ("text", "error", "action"))
 
 _STAGES = {"fetch": ("fetching", "Fetching"), "open": ("loading", "Opening")}
 _RATE_WINDOW_MS = 3000
+_WORTH_RETRYING = ("DeliveryError",)  # what failed may not fail again: the network, the device's storage
 
 
 class Session:
@@ -91,8 +92,9 @@ class Session:
         self.notice = Notice(text, "", "")
 
     def dismiss(self):
-        """Close the notice."""
-        self.notice = None
+        """Close the notice; one that says why nothing works stays."""
+        if self.state != "error":
+            self.notice = None
 
     def take_draft(self):
         """The text that goes back to the composer, once; usually empty."""
@@ -151,20 +153,40 @@ class Session:
     def _delta(self, message):
         answer = self._current(message)
         if answer and message.text:
-            if answer.empty:
-                self._first_at = message.at
-                self._enter("busy", "Answering")
+            self._go_on(answer, message.at)
             answer.append(message.text)
+
+    def _reasoning_delta(self, message):
+        answer = self._current(message)
+        if answer and message.text:
+            self._go_on(answer, message.at, thinking=True)
+            answer.think(message.text, message.at)
+
+    def _tool_call(self, message):
+        answer = self._current(message)
+        if answer:
+            self._go_on(answer, message.at)
+            answer.calls.append(ToolCall(message.name, message.arguments, message.problem, message.raw))
+
+    def _go_on(self, answer, at, *, thinking=False):
+        """The answer goes on with thinking, or with text or a call."""
+        if answer.empty:
+            self._first_at = at
+        if answer.empty or thinking != (answer.thinking == "running"):
+            self._enter("busy", "Thinking" if thinking else "Answering")
+        if not thinking:
+            answer.stop_thinking(at)
 
     def _finished(self, message):
         if message.id != self._running:
             return
         answer = self._current(message)
-        if answer and message.reason == "cancelled" and not message.text:
+        if answer and message.reason == "cancelled" and not (message.text or message.reasoning or answer.calls):
             self._draft = self.conversation.take_back()
         elif answer:
+            answer.stop_thinking(message.at, cut=message.reason != "stop")
             state = "cancelled" if message.reason == "cancelled" else "done"
-            answer.finish(state, message.text, self._stats(message))
+            answer.finish(state, message.text, message.reasoning, self._stats(message))
         self._at_rest()
 
     def _stats(self, message):
@@ -181,7 +203,8 @@ class Session:
     def _failed(self, message):
         if message.id == 0:
             # Before the model was asked for, it is the worker itself that could not start.
-            self.notice = Notice(message.text, message.error, "reload" if self.state == "starting" else "retry")
+            again = "retry" if message.error in _WORTH_RETRYING else ""
+            self.notice = Notice(message.text, message.error, "reload" if self.state == "starting" else again)
             self._enter("error", "The model could not be loaded")
         elif message.id == self._running:
             self._give_up_answer()
@@ -200,7 +223,8 @@ class Session:
         if answer.empty:
             self._draft = self.conversation.take_back()
         else:
-            answer.finish("error", answer.text)
+            answer.stop_thinking(cut=True)
+            answer.finish("error", answer.text, answer.reasoning)
 
     def _current(self, message):
         answer = self.conversation.answer
@@ -216,6 +240,8 @@ class Session:
         protocol.PromptReady: _prompt_ready,
         protocol.Prefill: _prefill,
         protocol.Delta: _delta,
+        protocol.ReasoningDelta: _reasoning_delta,
+        protocol.ToolCall: _tool_call,
         protocol.Finished: _finished,
         protocol.Failed: _failed,
     }

@@ -30,6 +30,20 @@ def tokens(count):
     return f"{count} token" if count == 1 else f"{count} tokens"
 
 
+def thinking(state, milliseconds):
+    """What a message says above its thinking; see `conversation.Message` for the states."""
+    if state == "running":
+        return "Thinking…"
+    return (
+        f"Thought for {duration(milliseconds)}" if state == "done" else f"Thought for {duration(milliseconds)}, cut off"
+    )
+
+
+def call(tool_call):
+    """What a message says above a call that the model made for a tool."""
+    return f"Call of {tool_call.name}" if tool_call.problem is None else f"Invalid tool call: {tool_call.problem}"
+
+
 def summary(stats):
     """One line about a finished answer: its length, its speed, the wait, and the prompt."""
     parts = [tokens(stats["new_tokens"])]

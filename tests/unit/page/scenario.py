@@ -2,6 +2,7 @@
 
 import protocol
 from ui import wording
+from ui.characters import showable, well_formed
 from ui.markdown_text import BlockSplitter, take_math
 from ui.options import read_options
 from ui.session import Session
@@ -24,7 +25,10 @@ def resolve(address):
 
 def tell(session):
     notice = session.notice and tuple(session.notice)
-    messages = [(m.id, m.role, m.state, m.text, m.stats) for m in session.conversation.messages]
+    messages = [
+        (m.id, m.role, m.state, m.text, m.reasoning, m.thinking, m.thought_ms, m.calls, m.stats)
+        for m in session.conversation.messages
+    ]
     print(session.state, session.status, session.detail, plain(session.fraction), plain(notice), plain(messages))
 
 
@@ -59,14 +63,27 @@ for message in (
     protocol.Delta(1, "Hal", 1_800_000_003_250.0),
     protocol.Delta(9, "late", 0),
     protocol.Delta(1, "lo", 0),
-    protocol.Finished(1, "length", "Hallo", 42, 10, 2, 30.25, None, 0),
+    protocol.Finished(1, "length", "Hallo", "", 42, 10, 2, 30.25, None, 0),
 ):
     session.receive(protocol.decode(protocol.encode(message)))
     tell(session)
 print(wording.summary(session.conversation.messages[1].stats))
-session.send("again", 0)
+print(plain(protocol.to_wire(session.send("and now?", 1_800_000_004_000.0))))
+for message in (
+    protocol.ReasoningDelta(2, "Hm 🤔", 1_800_000_004_100.0),
+    protocol.ReasoningDelta(2, "…", 1_800_000_004_200.0),
+    protocol.ToolCall(2, None, None, "unknown tool 'f'", '{"name": "f"}', 1_800_000_005_600.0),
+    protocol.Delta(2, "Gut", 1_800_000_005_700.0),
+    protocol.ReasoningDelta(2, " Noch", 1_800_000_006_000.0),
+    protocol.Finished(2, "length", "Gut", "Hm 🤔… Noch", 42, 10, 2, 30.25, None, 1_800_000_006_500.5),
+):
+    session.receive(protocol.decode(protocol.encode(message)))
+    tell(session)
+    answer = session.conversation.messages[-1]
+    print(wording.thinking(answer.thinking, answer.thought_ms), [wording.call(call) for call in answer.calls])
+print(plain(protocol.to_wire(session.send("again", 0))))
 print(plain(session.stop()))
-session.receive(protocol.Finished(2, "cancelled", "", 1, 0, 0, None, None, 0))
+session.receive(protocol.Finished(3, "cancelled", "", "", 1, 0, 0, None, None, 0))
 print(session.take_draft())
 session.engine_lost("RuntimeError", "gone")
 tell(session)
@@ -86,6 +103,12 @@ try:
     protocol.decode("{")
 except protocol.ProtocolError as error:
     print(error)
+
+# As CPython writes it, whichever interpreter reads it.
+print(protocol.decode('{"type": "Delta", "id": 1, "text": "😀 é\u2028", "at": 0}').text)
+
+halves = "".join([chr(code) for code in (0x61, 0xD83D, 0x1F600, 0xDE00, 0x4E00)])
+print(well_formed(halves), well_formed("é 你好"), well_formed(""), showable("a\0b"))
 
 splitter = BlockSplitter()
 for piece in ("# T\n", "\n- a\n\n- b", "\n\n  c\n\ntext $x", "$ é\n\n```\n\n", "x\n```\n\nend"):
