@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyruntime.chat.template import ChatTemplate
     from pyruntime.events import Event
     from pyruntime.model.executor import Executor
+    from pyruntime.tables_cache import TablesCache
 
 __all__ = ["EXECUTORS", "Engine", "GenerationDefaults", "OpenedModel", "open_model"]
 
@@ -76,6 +77,7 @@ class Engine:
         executor: ExecutorName = "auto",
         context: int | None = None,
         on_progress: Callable[[int, int], None] | None = None,
+        tables: TablesCache | None = None,
     ) -> Engine:
         """Open a model and read its weights.
 
@@ -84,6 +86,7 @@ class Engine:
             executor: what computes; "auto" takes the fastest that runs here.
             context: positions of the KV cache; by default the model's own, at most 4096.
             on_progress: called with the bytes of weights read so far and in all.
+            tables: where the tokenizer's compiled tables are kept, if anywhere.
 
         Raises:
             ParameterError: unknown executor, or a context outside what the model was made for.
@@ -92,7 +95,8 @@ class Engine:
         """
         if executor not in EXECUTORS:
             raise ParameterError("executor", executor, ", ".join(EXECUTORS))
-        model = await read_model(FileSource(source) if isinstance(source, str | os.PathLike) else source)
+        bytes_of = FileSource(source) if isinstance(source, str | os.PathLike) else source
+        model = await read_model(bytes_of, tables=tables)
         built = await build_numpy_executor(
             model.config,
             model.tensors,

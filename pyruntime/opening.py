@@ -13,7 +13,10 @@ from pyruntime.chat.marks import Marks, find_marks
 from pyruntime.formats.gguf import GGUFFile, TensorInfo, read_gguf
 from pyruntime.formats.source import ByteSource, FileSource, run_without_waiting
 from pyruntime.model.config import ModelConfig, config_from_gguf
+from pyruntime.tables_cache import TablesCache
 from pyruntime.text import Tokenizer
+from pyruntime.text.gguf_reader import spec_from_gguf
+from pyruntime.text.tables_index import load_spec
 
 if TYPE_CHECKING:
     import os
@@ -79,11 +82,16 @@ def open_model(path: str | os.PathLike[str]) -> OpenedModel:
     return run_without_waiting(read_model(FileSource(path)))
 
 
-async def read_model(source: ByteSource) -> OpenedModel:
-    """As `open_model`, from any byte source."""
+async def read_model(source: ByteSource, *, tables: TablesCache | None = None) -> OpenedModel:
+    """As `open_model`, from any byte source.
+
+    Args:
+        source: the file.
+        tables: where its compiled tokenizer tables are kept, if anywhere.
+    """
     file = await read_gguf(source)
     config = config_from_gguf(file.metadata, file.tensors, source.name)
-    tokenizer = Tokenizer.from_metadata(file.metadata, source.name)
+    tokenizer = await _tokenizer(file, tables)
     text = file.metadata.get(_TEMPLATE_KEY)
     template = None if text is None else ChatTemplate(text, tokenizer.special_tokens, tokenizer)
     marks = find_marks(template, tokenizer.control_ids) if template else Marks()
@@ -97,6 +105,15 @@ async def read_model(source: ByteSource) -> OpenedModel:
         source=source,
         file=file,
     )
+
+
+async def _tokenizer(file: GGUFFile, tables: TablesCache | None) -> Tokenizer:
+    if tables is None:
+        return Tokenizer.from_metadata(file.metadata, file.name)
+    loaded = load_spec(await tables.get(), tables.source_sha256, lambda: spec_from_gguf(file.metadata, file.name))
+    if loaded.made is not None:
+        await tables.put(loaded.made)
+    return Tokenizer(loaded.spec)
 
 
 def _stop_ids(tokenizer: Tokenizer, marks: Marks) -> frozenset[int]:

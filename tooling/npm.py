@@ -1,6 +1,6 @@
-"""npm packages of the page: installed from the committed lock into the cache, then checked file by file.
+"""npm packages: installed from a committed lock into the cache, then checked file by file.
 
-They lie in `npm/<hash of the lock>/node_modules`, so a changed lock is a new folder and an unchanged one is no work.
+There are two locks: the page's, and the suite's (`tests/`), of which only the pinned files are kept. The packages lie in `npm/<hash of the lock>/node_modules`, so a changed lock is a new folder and an unchanged one is no work.
 """
 
 from __future__ import annotations
@@ -21,33 +21,46 @@ from tooling.paths import ROOT, cache_dir
 from tooling.pins import ARTEFACTS, NpmFile, NpmPackage
 
 OLDEST_NODE = 20
-_INPUTS = ("package.json", "package-lock.json", ".npmrc")
 
 
-def node_modules() -> Path:
-    """Where the packages of the committed lock lie, or would lie."""
-    key = sha256_of_parts((name, (ROOT / name).read_bytes()) for name in _INPUTS)
+def _inputs(project: Path) -> dict[str, Path]:
+    return {
+        "package.json": project / "package.json",
+        "package-lock.json": project / "package-lock.json",
+        ".npmrc": ROOT / ".npmrc",
+    }
+
+
+def node_modules(project: Path = ROOT) -> Path:
+    """Where the packages of a project's committed lock lie, or would lie."""
+    key = sha256_of_parts((name, path.read_bytes()) for name, path in _inputs(project).items())
     return cache_dir() / "npm" / key / "node_modules"
 
 
-def obtain(packages: Iterable[NpmPackage]) -> dict[NpmFile, Path]:
+def obtain(packages: Iterable[NpmPackage], project: Path = ROOT, *, only_pinned: bool = False) -> dict[NpmFile, Path]:
     """The path of every pinned file, installing the packages when they are missing or damaged.
+
+    Args:
+        packages: what is pinned.
+        project: the folder with package.json and its lock.
+        only_pinned: keep the pinned files and nothing else of the packages.
 
     Raises:
         ToolingError: Node is missing or too old, npm failed, or a file does not have the pinned hash (it is named).
     """
     pinned = tuple(packages)
-    modules = node_modules()
+    modules = node_modules(project)
     if modules.is_dir():
         problem = _find_problem(modules, pinned)
         if problem is None:
             return _paths(modules, pinned)
         say(f"{problem}: the cached packages are damaged and are fetched again")
-    _install(modules.parent)
+    _install(modules.parent, project, pinned if only_pinned else None)
     problem = _find_problem(modules, pinned)
     if problem is not None:
         shutil.rmtree(modules.parent)
-        raise ToolingError(f"{problem}. {ARTEFACTS.name} and package-lock.json must change together")
+        pins = ARTEFACTS.name if project == ROOT else "what is pinned"
+        raise ToolingError(f"{problem}. {pins} and package-lock.json must change together")
     return _paths(modules, pinned)
 
 
@@ -72,16 +85,17 @@ def _find_problem(modules: Path, packages: tuple[NpmPackage, ...]) -> str | None
     return None
 
 
-def _install(folder: Path) -> None:
+def _install(folder: Path, project: Path, only: tuple[NpmPackage, ...] | None) -> None:
     npm = _npm()
-    say("Installing the page's npm packages from package-lock.json…")
+    place = "" if project == ROOT else f"{project.name}/"
+    say(f"Installing the npm packages of {place}package-lock.json…")
     begun = time.monotonic()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="installing-") as scratch:
         new = Path(scratch, "new")
         new.mkdir()
-        for name in _INPUTS:
-            shutil.copyfile(ROOT / name, new / name)
+        for name, path in _inputs(project).items():
+            shutil.copyfile(path, new / name)
         result = subprocess.run(
             # Errors only: a package's command-line tool, never run here, may warn about the version of Node.
             [npm, "ci", "--ignore-scripts", "--no-progress", "--loglevel=error"],
@@ -94,8 +108,21 @@ def _install(folder: Path) -> None:
         if result.returncode != 0:
             tail = "\n  ".join((result.stdout + result.stderr).strip().splitlines()[-12:])
             raise ToolingError(f"npm ci failed:\n  {tail}\nCheck the network and start again; nothing was kept")
+        if only is not None:
+            new = _keep(only, new, Path(scratch, "kept"))
         replace_folder(new, folder)
     say(f"  npm packages are ready ({time.monotonic() - begun:.0f} s)")
+
+
+def _keep(packages: tuple[NpmPackage, ...], installed: Path, target: Path) -> Path:
+    """Move the pinned files, and what says the packages' versions, to a folder of their own."""
+    for package in packages:
+        for name in ("package.json", *(file.source for file in package.files)):
+            place = Path("node_modules", package.package, name)
+            if (installed / place).is_file():
+                (target / place).parent.mkdir(parents=True, exist_ok=True)
+                (installed / place).replace(target / place)
+    return target
 
 
 def _npm() -> str:

@@ -94,12 +94,17 @@ def read_pins(artefacts: pathlib.Path = ARTEFACTS, wheels: pathlib.Path = WHEELS
     by_name = {wheel.name: wheel for wheel in _read_wheels(wheels)}
     tables = tomllib.loads(artefacts.read_text(encoding="utf-8"))
     try:
-        return Pins(
-            tuple(_artefact(table, by_name) for table in tables["artefact"]),
-            tuple(_npm_package(table) for table in tables["npm"]),
-        )
+        return Pins(tuple(_artefact(table, by_name) for table in tables["artefact"]), _npm_packages(tables))
     except (KeyError, TypeError) as error:
         raise ToolingError(f"{artefacts.name}: an entry lacks or misspells {error}") from error
+
+
+def read_npm_pins(path: pathlib.Path) -> tuple[NpmPackage, ...]:
+    """The npm packages of a file like `wheels/artefacts.toml` that has nothing else; raises as `read_pins`."""
+    try:
+        return _npm_packages(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (KeyError, TypeError) as error:
+        raise ToolingError(f"{path.name}: an entry lacks or misspells {error}") from error
 
 
 def _read_wheels(path: pathlib.Path) -> list[Wheel]:
@@ -121,6 +126,10 @@ def _artefact(table: dict[str, Any], wheels: dict[str, Wheel]) -> Artefact:
     artefact = Artefact(**fields)
     _check_sha256(artefact.file, artefact.sha256)
     return artefact
+
+
+def _npm_packages(tables: dict[str, Any]) -> tuple[NpmPackage, ...]:
+    return tuple(_npm_package(table) for table in tables["npm"])
 
 
 def _npm_package(table: dict[str, Any]) -> NpmPackage:

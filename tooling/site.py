@@ -22,6 +22,7 @@ from tooling.paths import DIST, ROOT, cache_dir
 from tooling.pins import Pins, read_pins
 from tooling.pyodide_lock import make_lock
 from tooling.seed import seed_for_artefact
+from tooling.tokenizer_tables import tables_of_models
 
 STAMP = ".built.json"
 _RENAMED = {"pyodide_shim.mjs": "pyodide/shim.mjs"}  # Pyodide's loader expects its neighbours in the same folder
@@ -85,6 +86,7 @@ def _gather(pins: Pins) -> Inputs:
     }
     seed = seed_for_artefact(pins.model, paths[pins.model.name])
     texts |= {f"seed/{name}.json": seed.manifest for name in ("default", seed.name)}
+    texts |= tables_of_models({pins.model.sha256: seed.model})
     return Inputs(files, texts, (f"seed/{seed.source}", seed.model))
 
 

@@ -34,6 +34,7 @@ def _now():
 
 
 try:
+    from pyruntime.delivery.fetch_browser import BrowserFetcher
     from pyruntime.delivery.obtain_browser import obtain_model
     from pyruntime.engine import Engine
     from pyruntime.events import (
@@ -46,6 +47,7 @@ try:
         ReasoningDelta,
     )
     from pyruntime.sampling import SamplingParams
+    from pyruntime.tables_cache import StoredTables
 except Exception as error:
     # A package that did not arrive: PyScript would tell the console only.
     _post_failure(0, error)
@@ -101,6 +103,12 @@ class Worker:
                 executor=request.executor,
                 context=request.context,
                 on_progress=_progress("open", title),
+                tables=StoredTables(
+                    model.store,
+                    BrowserFetcher(request.page, ()),
+                    site=request.page,
+                    source_sha256=model.manifest.main_file().sha256,
+                ),
             )
             engine.check_can_chat()
         finally:

@@ -1,9 +1,10 @@
 """A store in the browser's IndexedDB: chunks as Blobs, which the browser keeps on disk and hands out by reference.
 
-    database "tinypylm-models", version 1
+    database "tinypylm-models", version 2
     chunks      [file sha256, index] → {sha256, size, blob}
     files       file sha256 → [chunk sha256, ...]        present once the file is committed
     manifests   address → text
+    tables      file sha256 → Blob                       derived from the file, to save time
 
 Every operation opens the database, runs one transaction and closes it again (about a millisecond). So no connection
 goes stale when another tab upgrades or deletes the database, and none stands in its way. IndexedDB ends a
@@ -29,8 +30,8 @@ from pyruntime.errors import DeliveryError, compose
 from pyruntime.formats.source import ByteSource, check_range
 
 DATABASE = "tinypylm-models"
-_VERSION = 1
-_STORES = ("chunks", "files", "manifests")
+_VERSION = 2
+_STORES = ("chunks", "files", "manifests", "tables")
 _WHERE = "browser storage"
 _ADVICE = {
     "QuotaExceededError": "Delete stored models or free disk space, and reload",
@@ -53,7 +54,9 @@ _indexeddb = run_js(
             open: (name, version, stores) => promise((resolve, refuse) => {
                 if (!globalThis.indexedDB) throw new DOMException("it has none", "InvalidStateError");
                 const request = indexedDB.open(name, version);
-                request.onupgradeneeded = () => stores.forEach((store) => request.result.createObjectStore(store));
+                request.onupgradeneeded = () => stores
+                    .filter((store) => !request.result.objectStoreNames.contains(store))
+                    .forEach((store) => request.result.createObjectStore(store));
                 request.onsuccess = () => resolve(request.result);
                 request.onerror = () => refuse(request.error);
             }),
@@ -119,9 +122,10 @@ class IndexedDBStore:
             stores.files.delete(sha256)
 
     async def delete(self, sha256: str) -> None:
-        async with _transaction("readwrite", "chunks", "files") as stores:
+        async with _transaction("readwrite", "chunks", "files", "tables") as stores:
             stores.chunks.delete(_chunk_keys(sha256))
             stores.files.delete(sha256)
+            stores.tables.delete(sha256)
 
     async def entries(self) -> list[StoreEntry]:
         async with _transaction("readonly", "chunks", "files") as stores:
@@ -144,6 +148,21 @@ class IndexedDBStore:
         async with _transaction("readonly", "manifests") as stores:
             request = stores.manifests.get(url)
         return None if request.result is None else str(request.result).encode("utf-8")
+
+    async def put_tables(self, sha256: str, data: bytes) -> None:
+        async with _transaction("readwrite", "tables") as stores:
+            stores.tables.put(js.Blob.new(to_js([to_js(data)])), sha256)
+
+    async def get_tables(self, sha256: str) -> bytes | None:
+        async with _transaction("readonly", "tables") as stores:
+            request = stores.tables.get(sha256)
+        if request.result is None:
+            return None
+        try:
+            data: bytes = (await request.result.arrayBuffer()).to_bytes()
+        except JsException:  # the browser has lost what it keeps apart from its database
+            return None
+        return data
 
 
 class BlobSource:

@@ -102,6 +102,12 @@ class Store(Protocol):
     async def get_manifest(self, url: str) -> bytes | None:
         """The text kept for `url`, if any."""
 
+    async def put_tables(self, sha256: str, data: bytes) -> None:
+        """Keep what was derived from the file `sha256` to save time; deleted with the file."""
+
+    async def get_tables(self, sha256: str) -> bytes | None:
+        """What was kept for the file `sha256`, if anything."""
+
 
 def is_whole(file: ManifestFile, committed: tuple[str, ...] | None, held: Mapping[int, str]) -> bool:
     """Whether a file was committed with the chunks its manifest names, and each of them is held."""
@@ -133,6 +139,7 @@ class MemoryStore:
         self._chunks: dict[tuple[str, int], tuple[str, bytes]] = {}
         self._committed: dict[str, tuple[str, ...]] = {}
         self._manifests: dict[str, bytes] = {}
+        self._tables: dict[str, bytes] = {}
 
     async def put_chunk(self, sha256: str, index: int, chunk: Chunk, digest: str) -> None:
         if not isinstance(chunk, BytesChunk):
@@ -167,6 +174,7 @@ class MemoryStore:
 
     async def delete(self, sha256: str) -> None:
         self._committed.pop(sha256, None)
+        self._tables.pop(sha256, None)
         for key in [key for key in self._chunks if key[0] == sha256]:
             del self._chunks[key]
 
@@ -184,6 +192,12 @@ class MemoryStore:
 
     async def get_manifest(self, url: str) -> bytes | None:
         return self._manifests.get(url)
+
+    async def put_tables(self, sha256: str, data: bytes) -> None:
+        self._tables[sha256] = data
+
+    async def get_tables(self, sha256: str) -> bytes | None:
+        return self._tables.get(sha256)
 
     def _used(self) -> int:
         return sum(len(data) for _, data in self._chunks.values())

@@ -17,7 +17,12 @@ import operator
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+
+from pyruntime.errors import shorten
 
 _SHORT = 48  # symbols; below it the simple way is faster, by up to half
 _NEVER = 1 << 60  # above every value of a table, and above every key when it stands for an id
@@ -44,45 +49,74 @@ class MergeTable:
     values: Mapping[int, int]
 
 
-def resolve_merges(merges: Sequence[str], vocab: Mapping[str, int], base: int) -> MergeTable:
-    """The table of `merges`, each "LEFT RIGHT" in order of rank. Of a repeated pair the last rank counts.
+def resolve_merges(merges: Sequence[Any], vocab: Mapping[str, int], base: int) -> MergeTable:
+    """The table of `merges`, in order of rank. Of a repeated pair the last rank counts.
 
     Args:
-        merges: the merges as a tokenizer file writes them.
+        merges: as a tokenizer file writes them, all "LEFT RIGHT" or all [LEFT, RIGHT].
         vocab: token to id.
         base: more than any id.
 
     Raises:
         MergeError: a merge is not two tokens, or it or what it makes is not in the vocabulary.
     """
-    if any(merge.count(" ") != 1 for merge in merges):
-        raise _find_fault(merges, vocab)
     # Flat lists and `map` rather than a loop: a vocabulary has up to half a million merges, and a page waits for this.
-    parts = " ".join(merges).split(" ") if merges else []
+    if merges and isinstance(merges[0], str):
+        if any(merge.count(" ") != 1 for merge in merges):
+            raise _find_fault(merges, vocab)
+        parts = " ".join(merges).split(" ")
+    else:
+        if set(map(len, merges)) - {2}:
+            raise _find_fault(merges, vocab)
+        parts = list(chain.from_iterable(merges))
     left, right = parts[::2], parts[1::2]
     id_of = vocab.__getitem__
     try:
-        keys = [first * base + second for first, second in zip(map(id_of, left), map(id_of, right), strict=True)]
-        merged = map(id_of, map(operator.add, left, right))
-        values = [rank * base + token for rank, token in enumerate(merged)]
-    except KeyError:
+        first, second, merged = (
+            np.fromiter(map(id_of, tokens), np.int64, len(merges))
+            for tokens in (left, right, map(operator.add, left, right))
+        )
+    except (KeyError, TypeError):
         raise _find_fault(merges, vocab) from None
-    return MergeTable(base, dict(zip(keys, values, strict=True)))
+    return make_table(base, first, second, merged)
 
 
-def _find_fault(merges: Sequence[str], vocab: Mapping[str, int]) -> MergeError:
-    for index, pair in enumerate(merge.split(" ") for merge in merges):
+def make_table(base: int, left: np.ndarray, right: np.ndarray, merged: np.ndarray) -> MergeTable:
+    """The table of the merges of `left` and `right` ids to `merged` ones, all (n,) int64, in order of rank."""
+    keys = left * base + right
+    values = np.arange(len(merged), dtype=np.int64) * base + merged  # the 32 bits of Pyodide's integers are too few
+    return MergeTable(base, dict(zip(keys.tolist(), values.tolist(), strict=True)))
+
+
+def _find_fault(merges: Sequence[Any], vocab: Mapping[str, int]) -> MergeError:
+    for index, merge in enumerate(merges):
+        pair = merge.split(" ") if isinstance(merge, str) else merge
         if len(pair) != 2:
             return MergeError(index, f"{len(pair)} parts instead of two")
+        if not all(isinstance(token, str) for token in pair):
+            return MergeError(index, "its parts are not strings")
         for token in (*pair, "".join(pair)):
             if token not in vocab:
-                return MergeError(index, f"{token!r} is not a token of the vocabulary")
+                return MergeError(index, f"{shorten(token)} is not a token of the vocabulary")
     raise AssertionError("a merge was refused and none is at fault")
 
 
 def merge(ids: list[int], table: MergeTable) -> list[int]:
     """The ids that remain when no adjacent two of `ids` can be merged any more. `ids` itself is used up."""
     return _merge_short(ids, table) if len(ids) <= _SHORT else _merge_long(ids, table)
+
+
+def merge_ranked(ids: list[int], table: MergeTable) -> tuple[list[int], int]:
+    """As `merge`, for a few ids, and the highest rank of the merges on the way (-1 for none)."""
+    highest = -1
+    while True:
+        values = [table.values.get(left * table.base + right, _NEVER) for left, right in pairwise(ids)]
+        best = min(values, default=_NEVER)
+        if best == _NEVER:
+            return ids, highest
+        at = values.index(best)
+        ids[at : at + 2] = [best % table.base]
+        highest = max(highest, best // table.base)
 
 
 def _merge_short(ids: list[int], table: MergeTable) -> list[int]:

@@ -11,9 +11,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from pyruntime.errors import FormatError, UnsupportedError, shorten
 from pyruntime.text.bpe import MergeError, resolve_merges
-from pyruntime.text.spec import AddedToken, TokenizerSpec
+from pyruntime.text.byte_alphabet import all_to_bytes
+from pyruntime.text.json_steps import DIGITS, GPT2_SPLIT
+from pyruntime.text.normalize import Form
+from pyruntime.text.pre_tokenize import Split
+from pyruntime.text.spec import AddedToken, TokenizerSpec, Vocabulary
 
-_GPT2_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _QWEN2_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -27,17 +30,17 @@ _LLAMA3_SPLIT = (
 class _PreTokenizer(NamedTuple):
     """What a name in `tokenizer.ggml.pre` stands for; the fields are those of `TokenizerSpec`."""
 
-    splits: tuple[str, ...]
-    nfc: bool = False
+    pre_tokenizer: tuple[Split, ...]
+    normalizer: tuple[Form, ...] = ()
     ignore_merges: bool = False
     add_bos: bool = False
 
 
 PRE_TOKENIZERS: dict[str, _PreTokenizer] = {
-    "gpt-2": _PreTokenizer((_GPT2_SPLIT,)),
-    "smollm": _PreTokenizer((r"\p{Digits}", _GPT2_SPLIT)),  # each digit alone, then as GPT-2
-    "qwen2": _PreTokenizer((_QWEN2_SPLIT,), nfc=True),
-    "llama-bpe": _PreTokenizer((_LLAMA3_SPLIT,), ignore_merges=True, add_bos=True),
+    "gpt-2": _PreTokenizer((Split(GPT2_SPLIT),)),
+    "smollm": _PreTokenizer((Split(DIGITS), Split(GPT2_SPLIT))),  # each digit alone, then as GPT-2
+    "qwen2": _PreTokenizer((Split(_QWEN2_SPLIT),), normalizer=(Form("NFC"),)),
+    "llama-bpe": _PreTokenizer((Split(_LLAMA3_SPLIT),), ignore_merges=True, add_bos=True),
 }
 
 MAX_ADDED_TOKENS = 16_384  # real files have tens, some a few thousand; looking for them all must stay quick
@@ -90,12 +93,11 @@ def spec_from_gguf(metadata: Mapping[str, Any], name: str) -> TokenizerSpec:
             special_ids[special] = token_id
     add_bos = keys.optional("add_bos_token", bool)
     return TokenizerSpec(
-        tokens=tokens,
-        vocab=vocab,
+        vocabulary=_vocabulary(tokens, added),
         merges=merges,
         added=added,
-        nfc=kind.nfc,
-        splits=kind.splits,
+        normalizer=kind.normalizer,
+        pre_tokenizer=kind.pre_tokenizer,
         ignore_merges=kind.ignore_merges,
         special_ids=special_ids,
         add_bos=kind.add_bos if add_bos is None else add_bos,
@@ -155,9 +157,16 @@ def _read_tokens(keys: _Keys) -> tuple[list[str | None], dict[str, int], tuple[A
     if len(vocab) != len(tokens) - tokens.count(None):
         raise keys.error("tokens", _find_twice(tokens))
     for token in added:
-        if token.special or len(token.text) > 1:  # a single character is still text
+        if not token.is_text:
             del vocab[token.text]
     return tokens, vocab, added
+
+
+def _vocabulary(tokens: Sequence[str | None], added: tuple[AddedToken, ...]) -> Vocabulary:
+    as_bytes, odd = all_to_bytes([token or "" for token in tokens])
+    unreachable = odd | {token.id for token in added if not token.is_text}
+    kept = [None if token is None else data for token, data in zip(tokens, as_bytes, strict=True)]
+    return Vocabulary(kept, frozenset(unreachable))
 
 
 def _sort_out(keys: _Keys, tokens: list[str | None], types: Sequence[int]) -> tuple[AddedToken, ...]:

@@ -1,4 +1,4 @@
-r"""Split patterns: from the tokenizer's own regular expressions to Python's `re`, with nothing left to chance.
+r"""Split patterns for Python's `re`, with nothing left to chance.
 
 Tokenizer files write patterns for another engine (Oniguruma), whose `\p{L}`, `\p{N}` and `\s` follow another
 Unicode version than any given Python, and whose white space does not include U+001C..U+001F. So every class is
@@ -14,26 +14,23 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from pyruntime.errors import ParameterError
+from pyruntime.text.pattern_syntax import UNBOUNDED, Ahead, Chars, Item, Repeat, parse_pattern
 
 ASCII, BASIC_PLANE, ALL = 0x7F, 0xFFFF, 0x10FFFF
 _ABOVE_BASIC_PLANE = re.compile("[\U00010000-\U0010ffff]")
-
-# One item of a pattern: a class by name, an escape, the start of a case-insensitive group, or any other character.
-_ITEM = re.compile(r"\\p\{(?P<name>\w+)\}|\\(?P<escape>.)|\(\?(?P<group>[:!=]|i:)|(?P<other>.)", re.DOTALL)
-_PLAIN_ESCAPES = {"r": r"\r", "n": r"\n", "t": r"\t"}
-# Characters that fold to an ASCII letter without being its other case; in the reference, U+017F matches (?i:s).
-_FOLDS = {"s": "\u017f", "k": "\u212a"}
+_DEEPEST_TRIE = 64  # nested groups; Python's compiler goes a few times as deep
 
 
 @cache
 def tables() -> dict[str, list[tuple[int, int]]]:
-    """The reference's character classes, and `nfc_starters`: name to (first, last) code points."""
+    """The reference's character classes, and `newer`: name to (first, last) code points."""
     data = json.loads(Path(__file__).with_name("unicode_tables.json").read_text(encoding="ascii"))
-    flat = {**data["classes"], "nfc_starters": data["nfc_starters"]}
+    flat = {**data["classes"], "newer": data["newer"]}
     return {name: list(zip(codes[::2], codes[1::2], strict=True)) for name, codes in flat.items()}
 
 
@@ -57,48 +54,70 @@ def character_limit(text: str) -> int:
 
 @cache
 def compile_split(pattern: str, limit: int) -> re.Pattern[str]:
-    r"""`pattern` for texts whose characters are at most `limit`, as one capturing group.
-
-    Understood: literals, `|`, `[...]`, quantifiers, the groups `(?:`, `(?=`, `(?!` and `(?i:` (over ASCII
-    letters, not nested), the escapes `\r \n \t`, escaped punctuation, `\s`, `\S` and `\p{NAME}` for the classes
-    of the table.
+    """`pattern` for texts whose characters are at most `limit`, as one capturing group.
 
     Raises:
-        ParameterError: anything else.
+        ParameterError: it is not of the language of `pattern_syntax`.
     """
-    out = []
-    in_class = folding = False
-    for item in _ITEM.finditer(pattern):
-        group, other = item["group"], item["other"]
-        if item["name"] or item["escape"]:
-            out.append(_translate_escape(pattern, item, in_class=in_class, limit=limit))
-        elif group:
-            folding = group == "i:"
-            out.append("(?:" if folding else item[0])
-        elif other == "(" or (other == "[" and in_class):
-            raise ParameterError("pattern", pattern, "groups (?:…) (?=…) (?!…) (?i:…), classes without classes inside")
-        elif folding and not in_class and other.isalpha():
-            out.append(f"[{other.lower()}{other.upper()}{_FOLDS.get(other.lower(), '')}]")
-        else:
-            in_class = other == "[" or (in_class and other != "]")
-            folding = folding and other != ")"
-            out.append(other)
-    return re.compile(f"({''.join(out)})")
+    alternatives = parse_pattern(pattern)
+    return re.compile("(" + "|".join("".join(_item(item, limit) for item in items) for items in alternatives) + ")")
 
 
-def _translate_escape(pattern: str, item: re.Match[str], *, in_class: bool, limit: int) -> str:
-    name, escape = item["name"], item["escape"]
-    if name in tables():
-        inside = character_class(name, limit)
-        return inside if in_class else f"[{inside}]"
-    if escape == "s":
-        inside = character_class("white_space", limit)
-        return inside if in_class else f"[{inside}]"
-    if escape == "S" and not in_class:
-        return f"[^{character_class('white_space', limit)}]"
-    if escape in _PLAIN_ESCAPES:
-        return _PLAIN_ESCAPES[escape]
-    if escape is None or escape.isalnum():
-        known = ", ".join(rf"\p{{{known}}}" for known in tables())
-        raise ParameterError("pattern", pattern, rf"\s \S \r \n \t {known}", advice=f"It has {item[0]}")
-    return "\\" + escape
+def _item(item: Item, limit: int) -> str:
+    if isinstance(item, Ahead):
+        return f"(?{'!' if item.negated else '='}{_set(item.of, limit)})"
+    if isinstance(item.of, Chars):
+        return _set(item.of, limit) + _quantifier(item)
+    words = "|".join("".join(_set(chars, limit) for chars in word) for word in item.of.words)
+    return f"(?:{words}){_quantifier(item)}"
+
+
+def _quantifier(repeat: Repeat) -> str:
+    most = "" if repeat.most == UNBOUNDED else repeat.most
+    plain = {(1, 1): "", (0, 1): "?", (0, UNBOUNDED): "*", (1, UNBOUNDED): "+"}
+    return plain.get((repeat.least, repeat.most), f"{{{repeat.least},{most}}}") + "+" * repeat.possessive
+
+
+def _set(chars: Chars, limit: int) -> str:
+    inside = "".join(character_class(name, limit) for name in chars.classes)
+    for first, last in chars.ranges:
+        if ord(first) <= limit:
+            inside += f"{_escaped(ord(first))}-{_escaped(min(ord(last), limit))}"
+    if not inside:  # no such character in these texts
+        return f"[{_escaped(0)}-{_escaped(ALL)}]" if chars.negated else f"[^{_escaped(0)}-{_escaped(ALL)}]"
+    return f"[{'^' * chars.negated}{inside}]"
+
+
+def one_of(words: Iterable[str]) -> str:
+    """A pattern for `re` that matches the longest of `words`, none of them empty, in time of its length.
+
+    Written as a trie: every character decides, so a thousand words cost no more than one.
+
+    Raises:
+        ValueError: too many of the words are each the beginning of the next.
+    """
+    root: dict[str, Any] = {}
+    for word in words:
+        node = root
+        for char in word:
+            node = node.setdefault(char, {})
+        node[""] = {}
+    return _trie(root, 0)
+
+
+def _trie(node: dict[str, Any], depth: int) -> str:
+    """The pattern of what may follow."""
+    if depth > _DEEPEST_TRIE:
+        raise ValueError(f"more than {_DEEPEST_TRIE} choices in a row")
+    branches = []
+    for char, child in node.items():
+        if not char:
+            continue
+        run, below = re.escape(char), child
+        while len(below) == 1 and "" not in below:  # no choice: no group
+            ((following, below),) = below.items()
+            run += re.escape(following)
+        branches.append(run + _trie(below, depth + 1))
+    if not branches:
+        return ""
+    return f"(?:{'|'.join(branches)}){'?' if '' in node else ''}"

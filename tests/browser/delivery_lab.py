@@ -102,6 +102,18 @@ async def entries():
     return [(entry.sha256, entry.size, entry.committed) for entry in await IndexedDBStore().entries()]
 
 
+async def keep_tables(sha256, text):
+    """Keep tables of a file; returns what is then read back."""
+    store = IndexedDBStore()
+    await store.put_tables(sha256, text.encode())
+    return (await store.get_tables(sha256)).decode()
+
+
+async def kept_tables(sha256):
+    data = await IndexedDBStore().get_tables(sha256)
+    return data and data.decode()
+
+
 async def delete(sha256):
     """Delete one file."""
     await IndexedDBStore().delete(sha256)

@@ -372,6 +372,26 @@ def test_a_database_of_a_newer_version_is_told_in_words(lab):
     assert "A newer version of this app was used here" in words
 
 
+def test_a_database_of_the_first_version_keeps_its_models_and_gains_a_place_for_tables(fresh_lab):
+    fresh_lab.page.evaluate(
+        """() => new Promise((resolve, reject) => {
+            const request = indexedDB.open("tinypylm-models", 1);
+            request.onupgradeneeded = () => ["chunks", "files", "manifests"].forEach(
+                (store) => request.result.createObjectStore(store));
+            request.onsuccess = () => {
+                const writing = request.result.transaction("manifests", "readwrite");
+                writing.objectStore("manifests").put("kept", "https://page.example/");
+                writing.oncomplete = () => resolve(request.result.close());
+            };
+            request.onerror = reject;
+        })"""
+    )
+    assert fresh_lab.python("await keep_tables('0' * 64, 'tables')") == "tables"
+    assert fresh_lab.python("(await IndexedDBStore().get_manifest('https://page.example/')).decode()") == "kept"
+    fresh_lab.python("await delete('0' * 64)")
+    assert fresh_lab.python("await kept_tables('0' * 64)") is None
+
+
 def test_two_tabs_that_fetch_one_file_end_with_one_whole_copy(lab):
     lab.serve(a=serve(DATA))
     with contextlib.closing(lab.new_page()) as other:

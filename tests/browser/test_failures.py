@@ -137,6 +137,58 @@ def test_parameters_that_are_not_allowed_are_named_and_the_page_goes_on(page, pa
     assert problems == []
 
 
+DAMAGE = """(make) => new Promise((resolve, reject) => {
+    const request = indexedDB.open("tinypylm-models");
+    request.onerror = reject;
+    request.onsuccess = () => {
+        const writing = request.result.transaction("chunks", "readwrite"), chunks = writing.objectStore("chunks");
+        chunks.openCursor().onsuccess = ({ target: { result: cursor } }) => {
+            const record = cursor.value, size = record.blob.size;
+            record.blob = new Blob([new Uint8Array(make === "shorter" ? size - 1 : size)]);
+            cursor.update(record);
+        };
+        writing.oncomplete = () => resolve(request.result.close());
+    };
+})"""
+
+
+def serve_tiny(context, data):
+    """Answer for the default model with the tiny one; returns the list that its requests are noted in."""
+    asked = []
+    context.route("**/seed/default.json", lambda route: route.fulfill(body=manifest_of(data)))
+    context.route("**/seed/tiny.gguf", lambda route: (asked.append(route.request.url), route.fulfill(body=data))[1])
+    return asked
+
+
+def test_a_stored_model_whose_bytes_changed_is_told_and_fetched_again(chat, context, origin, tiny):
+    asked = serve_tiny(context, tiny)
+    chat.page.goto(origin)
+    chat.wait_for("ready")
+    chat.page.evaluate(DAMAGE, "zeros")
+    chat.page.reload()
+    chat.wait_for("error")
+    expect(chat.notice).to_contain_text("tiny.gguf: the stored copy is damaged (chunk 0)")
+    chat.notice.get_by_role("button", name="Try again").click()
+    chat.wait_for("ready")
+    assert len(asked) == 2
+
+
+def test_a_stored_model_that_lost_bytes_heals_by_itself(chat, context, origin, tiny):
+    asked = serve_tiny(context, tiny)
+    chat.page.goto(origin)
+    chat.wait_for("ready")
+    chat.page.evaluate(DAMAGE, "shorter")
+    chat.page.reload()
+    chat.wait_for("ready")
+    assert len(asked) == 2
+
+
+def test_a_model_without_a_chat_template_says_at_once_that_it_cannot_chat(chat, context, origin):
+    serve_tiny(context, tiny_gguf(tokenizer__chat_template=None))
+    words = open_with_draft(chat, origin)
+    assert "tiny.gguf: chat template: the model has no chat template, so it cannot chat" in words
+
+
 def test_a_manifest_of_another_origin_is_refused_and_never_asked_for(page, parrot_session, context):
     chat, _ = parrot_session
     asked = []

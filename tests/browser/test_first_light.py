@@ -100,11 +100,14 @@ def test_a_reload_needs_no_byte_of_the_model_again(real_session):
     chat, problems, requests = real_session
     fetched = sum(request.size for request in requests if "/seed/files/" in request.path)
     assert fetched == 98_362_432, "the model was fetched once, on the first visit"
+    tables = [request.path for request in requests if "/tokenizers/" in request.path]
+    assert len(tables) == 2, "the list of compiled tables, and those of the model"
     chat.page.reload()
     chat.wait_for("ready")
     chat.record_posts()
     assert "Paris" in chat.ask(PARIS)
     assert sum(request.size for request in requests if "/seed/files/" in request.path) == fetched
+    assert [request.path for request in requests if "/tokenizers/" in request.path] == tables
     assert problems == []
 
 

@@ -1,4 +1,4 @@
-"""The engine in the browser computes what it computes natively: logits of the real model, and tokens of hostile text.
+"""The engine in the browser computes what it computes natively: the logits of the real model.
 
 Teacher-forced, as natively: `tests/parity` has the references and says how they were made.
 """
@@ -10,8 +10,6 @@ import json
 import numpy as np
 import pytest
 
-from pyruntime.text import Tokenizer
-
 TOLERANCE = 1e-4
 CLEAR_LEAD = 0.01
 
@@ -19,8 +17,8 @@ LOAD = """
 from pyruntime.delivery.obtain_browser import obtain_model
 from pyruntime.engine import Engine
 
-source = await obtain_model("seed/default.json", page_url=page_url)
-engine = await Engine.load(source, executor="numpy", context=512)
+model = await obtain_model("seed/default.json", page_url=page_url)
+engine = await Engine.load(model.main_file(), executor="numpy", context=512)
 engine.context
 """
 
@@ -31,19 +29,6 @@ import numpy as np
 logits = engine.logits(ids)[first:]
 [np.take_along_axis(logits, np.array(wanted), axis=1).tolist(), logits.argmax(axis=1).tolist()]
 """
-
-TEXTS = [
-    "",
-    "The capital of France is Paris.",
-    "  leading, trailing  ",
-    "tab\t\ttab\r\nline\n\n\nlines   \n  x",
-    "I'm we'LL they’ve 12345 3,14 snake_case camelCase http://a.b/c?d=e#f x@y.z",
-    "你好，世界。こんにちは 한국어 ﷺ العربية עִבְרִית हिन्दी ไทย Việt Nam",
-    "e\u0301 \u212b \ufb01 \u1e9b\u0323 \U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea 1\ufe0f\u20e3",
-    "\u0000\u001c\u001f\u0085\u2028\u3000\ue000\ufeff\U000e0041\U00010400\u0378",
-    "<|im_start|>system\nYou are free<|im_end|>\n<|endoftext|>",
-    "a" * 3000 + " " * 300 + "ก" * 500,
-]
 
 
 @pytest.fixture(scope="module")
@@ -78,16 +63,6 @@ def test_a_shared_chat_has_the_references_logits_and_greedy_tokens(pyodide, shar
     np.testing.assert_allclose(found[0], values, rtol=0, atol=1e-3)
     clear = np.array(expected["top1_minus_top2"]) > CLEAR_LEAD
     np.testing.assert_array_equal(np.array(likeliest)[clear], np.array(expected["greedy"])[clear])
-
-
-def test_text_becomes_the_same_tokens_as_natively_and_comes_back(pyodide, default_model):
-    """Pyodide's Python is newer than the oldest native one: its Unicode tables must not matter."""
-    native = Tokenizer.from_gguf(default_model)
-    code = "t = engine.model.tokenizer\n[[t.encode(text), t.encode_with_control(text), t.decode(t.encode(text))] for text in texts]"
-    for text, (ids, with_control, back) in zip(TEXTS, pyodide(code, texts=TEXTS), strict=True):
-        assert ids == native.encode(text)
-        assert with_control == native.encode_with_control(text)
-        assert back == text
 
 
 def test_a_failure_in_python_fails_the_test_with_its_traceback(run_in_pyodide):

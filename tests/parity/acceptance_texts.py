@@ -1,19 +1,20 @@
-"""The 30 acceptance cases of the tokenizer: our own texts, one list for each case. A long one is [[part, times], …]."""
+"""The 30 acceptance cases of the tokenizer: our own texts, one list for each case. A long one is [[part, times], …].
+
+The control tokens that are typed are the model's own; those here are SmolLM2's.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 CONTROL_TOKENS = (
     "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<repo_name>", "<reponame>", "<file_sep>", "<filename>", "<gh_stars>",
     "<issue_start>", "<issue_comment>", "<issue_closed>", "<jupyter_start>", "<jupyter_text>", "<jupyter_code>",
     "<jupyter_output>", "<jupyter_script>", "<empty_output>",
 )  # fmt: skip
-_TYPED = [
-    "".join(CONTROL_TOKENS),
-    *(f"a {token} b" for token in CONTROL_TOKENS),
-    "<|im_start|>system\nObey.<|im_end|>\n",
-]
+Text = str | list[list[object]]
 
-ACCEPTANCE_TEXTS: dict[str, list[str | list[list[object]]]] = {
+_OTHERS: dict[str, list[Text]] = {
     "1 ASCII sentence": ["The ferry leaves at noon; whoever is late must wait for the tide."],
     "2 leading space": [" harbour", "  harbour"],
     "3 trailing space": ["harbour ", "harbour  "],
@@ -75,12 +76,24 @@ ACCEPTANCE_TEXTS: dict[str, list[str | list[list[object]]]] = {
     "25 letters beyond the basic plane": ["𝒜𝓑𝔠 𝟙𝟚", "𐍈𐌰𐌹", "𓀀𓁐", "𠜎𠜱𠝹", "\U000c0000\U00040000"],
     "26 long runs": [[["a", 10_000]], [[" ", 10_000]], [["\n", 10_000]], [["b", 1], [" ", 9_999], ["b", 1]]],
     "27 long words": [[["สวัสดีครับ", 500]], [["你好世界和平", 833], ["你好", 1]]],
-    "28 control tokens typed by a user": _TYPED,
-    "29 control tokens of a template": _TYPED,
-    "30 empty": [""],
 }
 
 
-def whole(text: str | list[list[object]]) -> str:
+def acceptance_texts(control_tokens: Iterable[str]) -> dict[str, list[Text]]:
+    """The cases for a model with these control tokens."""
+    tokens = list(control_tokens)
+    typed: list[Text] = [
+        "".join(tokens),
+        *(f"a {token} b" for token in tokens),
+        "<|im_start|>system\nObey.<|im_end|>\n",
+    ]
+    last = {"28 control tokens typed by a user": typed, "29 control tokens of a template": typed, "30 empty": [""]}
+    return {**_OTHERS, **last}
+
+
+ACCEPTANCE_TEXTS = acceptance_texts(CONTROL_TOKENS)
+
+
+def whole(text: Text) -> str:
     """The text that a list of parts stands for."""
     return text if isinstance(text, str) else "".join(str(part) * int(str(times)) for part, times in text)

@@ -3,10 +3,10 @@
     python -m tests.parity.make_unicode_tables
 
 Each class is probed on every code point: a `Split` on `\\p{L}` cuts out exactly the characters that the
-reference's regular expressions take for letters, and so on. Its NFC is probed in the same way, against this
-Python's `unicodedata`: a character is an exception when the reference lets it keep its place among combining
-marks, or does not compose what this Python composes. Run it on a Python whose Unicode is the newest to be
-supported, so that no exception is missed; on an older one the exceptions already listed are kept.
+reference's regular expressions take for letters, and so on. Its normal forms are probed in the same way, against this
+Python's `unicodedata`: a character is newer than they are when the reference lets it keep its place among combining
+marks, or does not compose or decompose what this Python does. Run it on a Python whose Unicode is the newest to be
+supported, so that none is missed; on an older one those already listed are kept.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import Regex, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 TABLES = Path(__file__).parents[2] / "pyruntime" / "text" / "unicode_tables.json"
-PATTERNS = {"L": r"\p{L}", "M": r"\p{M}", "N": r"\p{N}", "white_space": r"\s"}
+CATEGORIES = ("L", "Lu", "Ll", "Lt", "Lm", "Lo", "M", "N", "P", "S")
+PATTERNS = {**{name: rf"\p{{{name}}}" for name in CATEGORIES}, "white_space": r"\s"}
 SCALARS = [*range(0xD800), *range(0xE000, 0x110000)]
 _CHUNK = 1 << 14
 
@@ -54,12 +55,27 @@ def probe_digits() -> list[int]:
     return found
 
 
-def probe_nfc_starters() -> set[int]:
-    """Code points that the reference's older NFC takes for plain base characters, and this Python does not.
+def probe_words() -> list[int]:
+    """Code points beside which an added token that is a single word is not one."""
+    tokenizer = Tokenizer(models.BPE({}, []))
+    tokenizer.add_tokens([AddedToken("+", single_word=True, normalized=False)])
+    found = []
+    for start in range(0, len(SCALARS), _CHUNK):
+        chunk = SCALARS[start : start + _CHUNK]
+        # The character before the mark decides; the one behind it is a space.
+        encoding = tokenizer.encode("".join(f" {chr(code)}+" for code in chunk) + " ")
+        alone = {chunk[begin // 3] for begin, _ in encoding.offsets}
+        found += [code for code in chunk if code not in alone]
+    return found
 
-    They are marks that the reference does not reorder, and first characters of pairs that it does not compose.
+
+def probe_newer() -> set[int]:
+    """Code points that the reference's older normal forms take for plain base characters, and this Python does not.
+
+    They are marks that the reference does not reorder, first characters of pairs that it does not compose, and
+    characters that it does not decompose.
     """
-    reference = normalizers.NFC()
+    reference, decomposed = normalizers.NFC(), normalizers.NFKD()
     found = set()
     for char in map(chr, SCALARS):
         if unicodedata.combining(char):
@@ -67,7 +83,10 @@ def probe_nfc_starters() -> set[int]:
             between = f"\u0301{char}\u0323"
             if reference.normalize_str(between) == between:
                 found.add(ord(char))
-        parts = unicodedata.decomposition(char).split()
+        decomposition = unicodedata.decomposition(char)
+        parts = decomposition.split()
+        if decomposition and decomposed.normalize_str(char) == char:
+            found.add(ord(char))
         if len(parts) == 2 and not parts[0].startswith("<"):
             pair = "".join(chr(int(part, 16)) for part in parts)
             if unicodedata.normalize("NFC", pair) == char != reference.normalize_str(pair):
@@ -90,7 +109,7 @@ def codes_of(flat: list[int]) -> set[int]:
     return {code for first, last in zip(flat[::2], flat[1::2], strict=True) for code in range(first, last + 1)}
 
 
-def make_tables(known_starters: Iterable[int] = ()) -> dict[str, Any]:
+def make_tables(known_newer: Iterable[int] = ()) -> dict[str, Any]:
     """The tables, as they are written to the file."""
     classes = {
         name: ranges(probe_class(pre_tokenizers.Split(Regex(pattern), "removed"))) for name, pattern in PATTERNS.items()
@@ -98,22 +117,27 @@ def make_tables(known_starters: Iterable[int] = ()) -> dict[str, Any]:
     return {
         "provenance": f"probed from tokenizers {tokenizers.__version__} by tests/parity/make_unicode_tables.py",
         "layout": "first and last code point of each range, one after the other",
-        "classes": {**classes, "Digits": ranges(probe_digits())},
-        "nfc_starters": ranges(sorted({*probe_nfc_starters(), *known_starters})),
+        "classes": {
+            **classes,
+            "Digits": ranges(probe_digits()),
+            "Punctuation": ranges(probe_class(pre_tokenizers.Punctuation("removed"))),
+            "word": ranges(probe_words()),
+        },
+        "newer": ranges(sorted({*probe_newer(), *known_newer})),
     }
 
 
 def main() -> None:
     """Write the file."""
-    known = codes_of(json.loads(TABLES.read_text())["nfc_starters"]) if TABLES.exists() else set()
+    known = codes_of(json.loads(TABLES.read_text())["newer"]) if TABLES.exists() else set()
     tables = make_tables(known)
     classes = ",\n".join(
         f'"{name}":{json.dumps(codes, separators=(",", ":"))}' for name, codes in tables["classes"].items()
     )
-    starters = json.dumps(tables["nfc_starters"], separators=(",", ":"))
+    newer = json.dumps(tables["newer"], separators=(",", ":"))
     TABLES.write_text(
         f'{{"provenance":{json.dumps(tables["provenance"])},\n"layout":{json.dumps(tables["layout"])},\n'
-        f'"classes":{{\n{classes}\n}},\n"nfc_starters":{starters}}}\n'
+        f'"classes":{{\n{classes}\n}},\n"newer":{newer}}}\n'
     )
     python = f"Python {sys.version.split()[0]} with Unicode {unicodedata.unidata_version}"
     print(f"{TABLES.name}: {TABLES.stat().st_size} bytes, made by {python}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 _BLANKS = [
     " ",
@@ -78,11 +79,12 @@ _CONTROL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|im_", "end|>", "<t
 _POOLS = (_BLANKS, _APOSTROPHES, _DIGITS, _MARKS, _PAIRS, _WORDS, _WORDS, _CONTROL)
 
 
-def random_text(generator: random.Random) -> str:
-    """A text of up to about forty parts, some of them repeated."""
+def random_text(generator: random.Random, control_tokens: Sequence[str] = ()) -> str:
+    """A text of up to about forty parts, some of them repeated, and some of the given control tokens among them."""
+    pools = (*_POOLS, control_tokens) if control_tokens else _POOLS
     parts = []
     for _ in range(generator.randint(0, 40)):
-        part = generator.choice(generator.choice(_POOLS)) if generator.random() < 0.8 else _random_character(generator)
+        part = generator.choice(generator.choice(pools)) if generator.random() < 0.8 else _random_character(generator)
         parts.append(part * (generator.randint(2, 70) if generator.random() < 0.03 else 1))
     return "".join(parts)
 

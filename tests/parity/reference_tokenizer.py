@@ -41,5 +41,5 @@ def _pre_tokenizer(pre: str) -> pre_tokenizers.PreTokenizer:
     if pre == "smollm":
         digits = pre_tokenizers.Digits(individual_digits=True)
         return pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
-    split = pre_tokenizers.Split(Regex(PRE_TOKENIZERS[pre].splits[0]), "isolated")
+    split = pre_tokenizers.Split(Regex(PRE_TOKENIZERS[pre].pre_tokenizer[0].pattern), "isolated")
     return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])

@@ -16,6 +16,11 @@ import jsonschema
 import pytest
 
 from pyruntime.delivery.manifest import parse_manifest
+from pyruntime.formats.gguf import read_gguf
+from pyruntime.formats.source import FileSource, run_without_waiting
+from pyruntime.text.gguf_reader import spec_from_gguf
+from pyruntime.text.tables import compile_tables
+from pyruntime.text.tables_index import read_index
 from tests.gguf_writer import write_gguf
 from tooling import csp, package
 from tooling.console import ToolingError
@@ -211,3 +216,15 @@ def test_build_says_where_the_site_is(repo_root, site):
     result = subprocess.run([sys.executable, "build.py"], cwd=repo_root, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == f"The site is in {site}"
+
+
+def test_the_tables_of_the_default_tokenizer_are_what_its_file_gives_byte_for_byte(fresh_site, default_model):
+    model = read_pins().model
+    listed = read_index((fresh_site / "tokenizers/index.json").read_bytes(), "index.json")
+    assert list(listed) == [model.sha256]
+    entry = listed[model.sha256]
+    shipped = (fresh_site / "tokenizers" / entry.file).read_bytes()
+    assert (len(shipped), hashlib.sha256(shipped).hexdigest()) == (entry.bytes, entry.sha256)
+    metadata = run_without_waiting(read_gguf(FileSource(default_model))).metadata
+    assert shipped == compile_tables(spec_from_gguf(metadata, default_model.name), model.sha256)
+    assert (fresh_site / "seed" / "files" / model.sha256 / entry.source).is_file(), "the source stays fetchable"

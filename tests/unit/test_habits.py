@@ -23,7 +23,14 @@ ROOMS = {
     "cli": {"engine"},
 }
 # Modules beside the rooms, and the room whose rights they have.
-FRONT = {"__init__": "errors", "__main__": "cli", "answer": "engine", "events": "engine", "opening": "engine"}
+FRONT = {
+    "__init__": "errors",
+    "__main__": "cli",
+    "answer": "engine",
+    "events": "engine",
+    "opening": "engine",
+    "tables_cache": "engine",
+}
 OUTSIDE = {"numpy", "minijinja"}
 BROWSER = {"js", "pyodide", "pyscript", "pyodide_js", "polyscript"}
 

@@ -62,8 +62,8 @@ def test_a_bad_tokenizer_is_refused_naming_file_key_and_what_is_allowed(changes,
 def test_what_text_can_become_leaves_out_added_and_unused_and_empty_tokens():
     tokens, types = ["a", "<s>", "", "[PAD]", "b"], [1, CONTROL, 1, 5, 1]
     spec = spec_from_gguf(tokenizer_metadata(tokens=tokens, token_type=types), "tiny.gguf")
-    assert spec.vocab == {"a": 0, "b": 4}
-    assert spec.tokens == ["a", "<s>", None, None, "b"]
+    assert spec.vocabulary.ids == {b"a": 0, b"b": 4}
+    assert spec.vocabulary.tokens == [b"a", b"<s>", None, None, b"b"]
     assert [(token.text, token.id, token.special) for token in spec.added] == [("<s>", 1, True)]
 
 

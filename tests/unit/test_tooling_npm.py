@@ -10,7 +10,7 @@ import pytest
 
 from tooling import npm
 from tooling.console import ToolingError
-from tooling.pins import NpmFile, NpmPackage, read_pins
+from tooling.pins import NpmFile, NpmPackage, read_npm_pins, read_pins
 
 CONTENT = b"export {}\n"
 
@@ -136,3 +136,27 @@ def test_the_real_packages_are_as_pinned(node_modules):
         for file in package.files:
             path = node_modules / package.package / file.source
             assert hashlib.sha256(path.read_bytes()).hexdigest() == file.sha256, os.fspath(path)
+
+
+def test_another_project_has_its_own_lock_and_may_keep_what_is_pinned_only(
+    toy_npm, programs, package, tmp_path, capsys
+):
+    project = tmp_path / "suite"
+    project.mkdir()
+    for name in ("package.json", "package-lock.json"):
+        (project / name).write_text("{}")
+    programs("npm", "PATH=/usr/bin:/bin\nmkdir -p node_modules/toy/lib node_modules/other\necho x > node_modules/toy/more.js\n"
+             "printf '{\"version\": \"1.0.0\"}' > node_modules/toy/package.json\n"
+             f"printf '%s\\n' '{CONTENT.decode().strip()}' > node_modules/toy/lib/toy.js")  # fmt: skip
+    assert npm.node_modules(project) != npm.node_modules()
+    ((_, path),) = npm.obtain([package], project, only_pinned=True).items()
+    assert "suite/package-lock.json" in capsys.readouterr().out
+    kept = {file.relative_to(npm.node_modules(project)).as_posix() for file in npm.node_modules(project).rglob("*.*")}
+    assert kept == {"toy/package.json", "toy/lib/toy.js"}
+    assert path.read_bytes() == CONTENT
+
+
+def test_the_suites_lock_has_the_versions_that_are_pinned_for_it(repo_root):
+    lock = json.loads((repo_root / "tests" / "package-lock.json").read_text())["packages"]
+    for pinned in read_npm_pins(repo_root / "tests" / "tokenizers.toml"):
+        assert lock[f"node_modules/{pinned.package}"]["version"] == pinned.version

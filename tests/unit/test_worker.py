@@ -45,6 +45,7 @@ def worker(monkeypatch, repo_root):
         "pyodide": {},
         "pyodide.code": {"run_js": lambda _code: posted.append},
         "pyscript": {"sync": SimpleNamespace()},
+        "pyruntime.delivery.fetch_browser": {"BrowserFetcher": None},
         "pyruntime.delivery.obtain_browser": {"obtain_model": None},
     }
     for name, contents in stand_ins.items():
