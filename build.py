@@ -17,8 +17,10 @@ def main() -> int:
     from tooling.bootstrap import enter_venv  # noqa: PLC0415 - first the help, then what needs a newer Python
 
     enter_venv(["build"])
+    from tooling.kernels import build_native  # noqa: PLC0415 - needs .venv
     from tooling.site import build_site  # noqa: PLC0415 - needs .venv
 
+    build_native()
     say(f"The site is in {build_site()}")
     return 0
 
