@@ -6,6 +6,7 @@ The formats are written down here a second time, in numpy, from the diagrams of 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -100,6 +101,13 @@ def make_backend(name, folder):
     return NativeBackend(kernels.built(variant))
 
 
+def _mark(how, memory):
+    """Tell AddressSanitizer, where it is, that memory must not (or may) be touched."""
+    function = getattr(ctypes.CDLL(None), f"__asan_{how}_memory_region", None)
+    if function is not None:
+        function(ctypes.c_void_p(memory.ctypes.data), ctypes.c_size_t(memory.size))
+
+
 class Lab:
     """An arena for one operation at a time."""
 
@@ -108,14 +116,20 @@ class Lab:
         whole = np.zeros(n_bytes + UNIT, np.uint8)
         self.memory = whole[-whole.ctypes.data % UNIT :][:n_bytes]
         self.arena = Arena()
-        self.arena.take(CONTROL_BYTES)
-        self._program, self._claims = self.arena.take(4 * OPERATION_WORDS), self.arena.take(8)
+        if GIVEN_LIBRARY:
+            _mark("poison", self.memory)
+        self.take(CONTROL_BYTES, fill=0)
+        self._program, self._claims = self.take(4 * OPERATION_WORDS), self.take(8)
 
-    def take(self, n_bytes):
+    def take(self, n_bytes, fill=0xA5):
+        """New bytes, filled so that what was never written is no zero by luck; under AddressSanitizer they alone may be
+        touched.
+        """
         place = self.arena.take(n_bytes)
         assert self.arena.end <= self.memory.size
-        # What was never written is no zero by luck.
-        self.memory[place * UNIT : self.arena.end] = 0xA5
+        if GIVEN_LIBRARY:
+            _mark("unpoison", self.bytes_at(place, n_bytes))
+        self.bytes_at(place, n_bytes)[:] = fill
         return place
 
     def put(self, array):

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from pyruntime.model.native_host import NativeHost, best_library, load_library
 from pyruntime.model.numpy_executor import NumpyExecutor
 from pyruntime.model.program_check import ProgramError, check_program
 from pyruntime.weights.names import match_gguf
-from tests.kernel_lab import BACKENDS, LabHost, make_backend, unpack
+from tests.kernel_lab import GIVEN_LIBRARY, LabHost, make_backend, unpack
 from tests.parity.random_models import MODELS, gguf_file, weights
 from tests.tiny_model import tiny_gguf
 from tooling import kernels
@@ -35,7 +36,7 @@ NAMES = [name for name in MODELS if "0.6B" not in name]
 
 @cache
 def library():
-    return load_library(best_library(kernels.build_native()))
+    return load_library(Path(GIVEN_LIBRARY) if GIVEN_LIBRARY else best_library(kernels.build_native()))
 
 
 @cache
@@ -91,7 +92,7 @@ def test_logits_with_either_cache_are_close_to_numpys(kv):
     assert error < (5e-3 if kv == "INT16" else 0.3)
 
 
-@pytest.mark.skipif(BACKENDS == ["given"], reason="this run is about one library")
+@pytest.mark.skipif(bool(GIVEN_LIBRARY), reason="this run is about one library")
 @pytest.mark.parametrize("backend", ["kernels_simd.wasm", "kernels_relaxed.wasm", "kernels_relaxed_shared.wasm"])
 def test_a_webassembly_build_in_node_gives_the_native_builds_logits(tmp_path, backend):
     name = "qwen3, 2 queries per key, tied"
