@@ -28,7 +28,7 @@ INLINE const float *row_scales(const void *row, i32 kind, i32 blocks) {
 
 // What is particular to one run.
 typedef struct {
-  i32 n_tokens, position, n_output;
+  i32 n_tokens, position, n_output, threads;
   const i32 *ids;
 } Run;
 

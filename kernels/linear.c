@@ -1,21 +1,26 @@
-// Rows times a weight matrix. The matrix is panels of 16 rows, a tile is a few neighbouring panels, so that each thread
-// reads one stream of memory; with many tokens the tokens' rows stay in the cache and the panel in the first level.
+// Rows times a weight matrix. The matrix is panels of 16 rows, a tile is neighbouring panels, so that each thread reads
+// long streams of memory; with many tokens the tokens' rows stay in the cache and the panel in the first level.
 
 #include "kernels.h"
 
-enum { TILE_BYTES = 24 * 1024 };
+enum { LEAST_TILE_BYTES = 8 * 1024 };
 
-// One tile should take some microseconds: long beside the cost of claiming it, short beside the whole operation.
-static i32 panels_per_tile(const Run *run, const LinearOp *op) {
-  i32 bytes = blocks_of(op->inputs) * panel_block_bytes(op->format) * rows_of(run, op->flags);
-  i32 panels = TILE_BYTES / bytes;
-  return panels > 1 ? panels : 1;
+static i32 panels_of(const LinearOp *op) { return (op->outputs + PANEL_ROWS - 1) / PANEL_ROWS; }
+
+// How many of the panels that are left the next tile has. The first are large, for long streams; the last are small, so
+// that threads finish at nearly the same time, yet long beside the cost of claiming one.
+static i32 tile_size(const Run *run, const LinearOp *op, i32 left) {
+  i32 least = LEAST_TILE_BYTES / (blocks_of(op->inputs) * panel_block_bytes(op->format) * rows_of(run, op->flags));
+  i32 share = run->threads > 1 ? left / run->threads : left;
+  i32 size = share > least ? share : least;
+  return size < 1 ? 1 : size < left ? size : left;
 }
 
 i32 linear_tiles(const Run *run, const LinearOp *op) {
   if (rows_of(run, op->flags) == 0) return 0;
-  i32 panels = (op->outputs + PANEL_ROWS - 1) / PANEL_ROWS, step = panels_per_tile(run, op);
-  return (panels + step - 1) / step;
+  i32 tiles = 0;
+  for (i32 left = panels_of(op); left > 0; tiles++) left -= tile_size(run, op, left);
+  return tiles;
 }
 
 typedef struct {
@@ -74,9 +79,10 @@ void linear_tile(void *arena, const Run *run, const LinearOp *op, i32 tile) {
     .out_floats = row_bytes(ROW_FLOAT, op->outputs) / 4,
     .blocks = blocks,
   };
-  i32 panels = (op->outputs + PANEL_ROWS - 1) / PANEL_ROWS, step = panels_per_tile(run, op);
-  i32 last = (tile + 1) * step < panels ? (tile + 1) * step : panels;
-  for (i32 p = tile * step; p < last; p++) {
+  i32 panels = panels_of(op), first = 0;
+  for (i32 n = 0; n < tile; n++) first += tile_size(run, op, panels - first);
+  i32 end = first + tile_size(run, op, panels - first);
+  for (i32 p = first; p < end; p++) {
     const u8 *panel = (const u8 *)at(arena, op->weight) + (size_t)p * blocks * panel_block_bytes(op->format);
     i32 token = 0;
     for (; token + 4 <= tokens; token += 4) four_tokens(&job, panel, p * PANEL_ROWS, token);

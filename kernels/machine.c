@@ -119,7 +119,7 @@ static i32 work(Control *c, u32 job, i32 is_leader) {
   const i32 *op = at(c, c->program);
   u64 *claims = at(c, c->claims);
   // Claims are renewed before these words: if they are still of this run afterwards, so are the words.
-  Run run = {READ(&c->n_tokens), READ(&c->position), READ(&c->n_output), c->ids};
+  Run run = {READ(&c->n_tokens), READ(&c->position), READ(&c->n_output), (i32)(job & 255), c->ids};
   if (run_of(READ(&claims[0])) != job) return OUTCOME_DONE;
   u32 before = 0;
   for (i32 n = 0; n < c->n_operations; n++, op += OPERATION_WORDS) {

@@ -56,10 +56,10 @@ class NativeBackend:
 class NodeBackend:
     """A running Node; each call hands it a copy of the arena and takes it back."""
 
-    def __init__(self, path, folder):
+    def __init__(self, path, folder, node=NODE):
         self.image = folder / "arena.bin"
         self.takes_bytes = "relaxed" in path.name
-        self.process = subprocess.Popen([*NODE, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([*node, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def call(self, memory, name, *arguments):
         self.image.write_bytes(memory.data)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pyruntime.errors import UnsupportedError
+from pyruntime.formats.source import run_without_waiting
 from pyruntime.model.kernel_executor import KernelExecutor, KernelSettings, build_kernel_executor, supports
+from pyruntime.model.kernel_self_test import computes_rightly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,8 +23,16 @@ MOST_THREADS = 8  # beyond, memory is the limit, not arithmetic
 
 
 def is_available(config: ModelConfig) -> bool:
-    """Whether the native kernels are built here and run a model of this shape."""
-    return supports(config) and _library() is not None
+    """Whether the native kernels are built here, compute rightly, and run a model of this shape."""
+    path = _library()
+    return supports(config) and path is not None and _computes_rightly(path)
+
+
+@cache
+def _computes_rightly(path: Path) -> bool:
+    from pyruntime.model.native_host import NativeHost, load_library  # noqa: PLC0415 - needs ctypes
+
+    return run_without_waiting(computes_rightly(NativeHost(load_library(path), 2)))
 
 
 async def build_native_executor(

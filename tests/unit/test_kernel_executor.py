@@ -21,11 +21,12 @@ from pyruntime.model.decoder import Weights
 from pyruntime.model.kernel_abi import FLAGS, MAX_TOKENS, OPERATIONS, header, operation_number
 from pyruntime.model.kernel_executor import KernelSettings, build_kernel_executor, plan_memory
 from pyruntime.model.kernel_layout import matrix_bytes
+from pyruntime.model.kernel_self_test import computes_rightly
 from pyruntime.model.native_host import NativeHost, best_library, load_library
 from pyruntime.model.numpy_executor import NumpyExecutor
 from pyruntime.model.program_check import ProgramError, check_program
 from pyruntime.weights.names import match_gguf
-from tests.kernel_lab import GIVEN_LIBRARY, LabHost, make_backend, unpack
+from tests.kernel_lab import BACKENDS, GIVEN_LIBRARY, LabHost, make_backend, unpack
 from tests.parity.random_models import MODELS, gguf_file, weights
 from tests.tiny_model import tiny_gguf
 from tooling import kernels
@@ -288,3 +289,28 @@ def test_auto_is_native_where_it_is_built_and_numpy_elsewhere(monkeypatch):
     assert asyncio.run(Engine.load(source)).executor_name == "numpy"
     with pytest.raises(UnsupportedError, match=r"no native kernels here.*build.py"):
         asyncio.run(Engine.load(source, executor="native"))
+
+
+@pytest.mark.skipif(bool(GIVEN_LIBRARY), reason="this run is about one library")
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_self_test_passes_where_the_kernels_compute_rightly(tmp_path, name):
+    backend = make_backend(name, tmp_path)
+    assert asyncio.run(computes_rightly(LabHost(backend)))
+    backend.close()
+
+
+@pytest.mark.parametrize("name", ["dot product", "not a number"])
+def test_the_self_test_fails_where_products_come_out_wrong(name):
+    class Wrong(NativeHost):
+        def read(self, place, n_bytes):
+            found = super().read(place, n_bytes).view(np.float32)
+            found[37] = np.nan if name == "not a number" else found[37] + 0.2 * np.abs(found).max()
+            return found.view(np.uint8)
+
+    assert not asyncio.run(computes_rightly(Wrong(library(), 1)))
+
+
+def test_auto_does_not_take_kernels_that_compute_wrongly(monkeypatch):
+    kernels.build_native()
+    monkeypatch.setattr(native_executor, "_computes_rightly", lambda path: False)
+    assert asyncio.run(Engine.load(BytesSource(tiny_gguf(), "tiny.gguf"))).executor_name == "numpy"
