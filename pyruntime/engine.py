@@ -26,6 +26,8 @@ from pyruntime.chat.output import OutputParser
 from pyruntime.chat.tool_calls import tool_names
 from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, UnsupportedError
 from pyruntime.formats.source import ByteSource, FileSource
+from pyruntime.model import native_executor
+from pyruntime.model.native_executor import build_native_executor
 from pyruntime.model.numpy_executor import build_numpy_executor
 from pyruntime.opening import GenerationDefaults, OpenedModel, open_model, read_model
 from pyruntime.sampling import SamplingParams
@@ -44,8 +46,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EXECUTORS", "Engine", "GenerationDefaults", "OpenedModel", "open_model"]
 
-ExecutorName = Literal["auto", "numpy"]
-EXECUTORS: tuple[ExecutorName, ...] = ("auto", "numpy")
+ExecutorName = Literal["auto", "native", "numpy"]
+EXECUTORS: tuple[ExecutorName, ...] = ("auto", "native", "numpy")
 
 DEFAULT_CONTEXT = 4096
 
@@ -90,14 +92,18 @@ class Engine:
 
         Raises:
             ParameterError: unknown executor, or a context outside what the model was made for.
-            FormatError, UnsupportedError, TemplateError: as `open_model`.
+            FormatError, UnsupportedError, TemplateError: as `open_model`; UnsupportedError also when the native kernels
+                are asked for and are not built here.
             OutOfMemoryError: the model would not fit; the message has the numbers.
         """
         if executor not in EXECUTORS:
             raise ParameterError("executor", executor, ", ".join(EXECUTORS))
         bytes_of = FileSource(source) if isinstance(source, str | os.PathLike) else source
         model = await read_model(bytes_of, tables=tables)
-        built = await build_numpy_executor(
+        if executor == "auto":
+            executor = "native" if native_executor.is_available(model.config) else "numpy"
+        build = build_native_executor if executor == "native" else build_numpy_executor
+        built = await build(
             model.config,
             model.tensors,
             model.source,
@@ -118,7 +124,7 @@ class Engine:
 
     @property
     def executor_name(self) -> str:
-        """Which executor computes: "numpy"."""
+        """Which executor computes: "native" or "numpy"."""
         return self._executor.name
 
     def cancel(self) -> None:

@@ -111,6 +111,10 @@ class BusyError(TinyPyLMError, RuntimeError):
     """A generation is already running on this engine."""
 
 
+class StoppedError(TinyPyLMError, RuntimeError):
+    """A computation was stopped from outside before it was finished."""
+
+
 class OutOfMemoryError(TinyPyLMError, MemoryError):
     """The model would not fit into memory; the message has the numbers."""
 

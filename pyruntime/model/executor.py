@@ -16,7 +16,7 @@ class Executor(Protocol):
 
     @property
     def name(self) -> str:
-        """What it runs on, as the user may choose it: "numpy"."""
+        """What it runs on, as the user may choose it: "native", "numpy"."""
 
     @property
     def context(self) -> int:

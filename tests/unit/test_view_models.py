@@ -73,7 +73,7 @@ def test_every_problem_is_told_at_once():
 
 
 def test_the_page_allows_what_the_engine_allows():
-    assert options.EXECUTORS == EXECUTORS
+    assert set(options.EXECUTORS) == set(EXECUTORS) - {"native"}  # which needs CPython
     for text in ("0", "0.000001", "100"):
         SamplingParams(**read(temperature=text)[0].sampling)
     for text in ("0.0000009", "100.1"):

@@ -1,0 +1,54 @@
+// The few tokens that sampling needs out of a vector of logits.
+
+#include "kernels.h"
+
+static void sift_down(float *values, i32 *ids, i32 n, i32 place) {
+  for (;;) {
+    i32 child = 2 * place + 1;
+    if (child >= n) return;
+    if (child + 1 < n && values[child + 1] < values[child]) child++;
+    if (values[place] <= values[child]) return;
+    float value = values[place];
+    i32 id = ids[place];
+    values[place] = values[child], ids[place] = ids[child];
+    values[child] = value, ids[child] = id;
+    place = child;
+  }
+}
+
+// Largest of the logits; infinity if one is infinite or not a number.
+EXPORT(largest_logit) float largest_logit(const float *logits, i32 n) {
+  f32x4 max = splat(-3.4028235e38f), poison = splat(0);
+  i32 i = 0;
+  for (; i + 4 <= n; i += 4) {
+    f32x4 v = load_f32(logits + i);
+    max = max_f32(v, max);
+    poison += v * 0.0f;  // 0, unless v is not finite
+  }
+  float most = max_lanes(max), bad = sum_lanes(poison);
+  for (; i < n; i++) {
+    most = logits[i] > most ? logits[i] : most;
+    bad += logits[i] * 0.0f;
+  }
+  return bad == 0 ? most : __builtin_inff();
+}
+
+// The `most` largest of those logits that are at least `floor`, in no particular order; of equal ones the earlier win.
+// Returns how many there are. A heap of the largest so far, whose least is what a newcomer must exceed.
+EXPORT(candidates) i32 candidates(const float *logits, i32 n, float floor, i32 most, i32 *ids, float *values) {
+  i32 count = 0;
+  for (i32 i = 0; i < n; i++) {
+    float value = logits[i];
+    if (!(value >= floor)) continue;
+    if (count < most) {
+      ids[count] = i, values[count] = value;
+      if (++count == most) {
+        for (i32 place = count / 2 - 1; place >= 0; place--) sift_down(values, ids, count, place);
+      }
+    } else if (most > 0 && value > values[0]) {
+      ids[0] = i, values[0] = value;
+      sift_down(values, ids, count, 0);
+    }
+  }
+  return count;
+}

@@ -1,0 +1,63 @@
+"""What runs the kernels, seen from Python: an arena of memory and a few calls. One implementation for each kind of place
+(`native_host.py`: a library loaded into CPython; a WebAssembly module in the browser).
+
+Places are in units of `UNIT` bytes from the start of the arena, as everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pyruntime.formats.source import ByteSource
+    from pyruntime.model.kernel_weights import RowRange
+
+
+class KernelHost(Protocol):
+    """An arena and the kernels' exports. Calls block, except `load_rows`."""
+
+    @property
+    def name(self) -> str:
+        """The executor's name, as the user may choose it."""
+
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether 4-bit weights take activations as bytes; otherwise as 16-bit integers, always."""
+
+    @property
+    def threads(self) -> int:
+        """Threads that can take part in a run, the caller's included."""
+
+    @property
+    def spin(self) -> int:
+        """How often a waiting thread looks before it sleeps: some tens of microseconds."""
+
+    def allocate(self, n_bytes: int) -> None:
+        """Make the arena, zeroed, once; MemoryError when it cannot be had."""
+
+    def write(self, place: int, data: NDArray[np.generic] | bytes) -> None:
+        """Copy `data` to a place."""
+
+    def read(self, place: int, n_bytes: int) -> NDArray[np.uint8]:
+        """A copy of the bytes at a place; the caller's own."""
+
+    async def load_rows(self, source: ByteSource, rows: RowRange, staging: int) -> int:
+        """Read a range of a file's rows and repack it; the kernels' verdict, 0 when all is well.
+
+        `staging` is a place with room for the range's bytes, free while weights are read.
+        """
+
+    def run(self, threads: int, n_tokens: int, position: int, n_output: int) -> int:
+        """One run of the program in the arena by so many threads; a number of the ABI's OUTCOME."""
+
+    def largest_logit(self, place: int, n: int) -> float:
+        """The largest of `n` logits; inf if one of them is not finite."""
+
+    def candidates(self, place: int, n: int, floor: float, most: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Ids and values of the `most` largest of those logits that are at least `floor`, ids ascending."""
+
+    def close(self) -> None:
+        """Send the helping threads home and give the arena back."""

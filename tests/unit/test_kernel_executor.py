@@ -1,0 +1,316 @@
+"""The kernel executor, natively: whole models against numpy, the cache, threads, stopping, memory, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyruntime.engine import Engine
+from pyruntime.errors import ContextOverflowError, FormatError, ParameterError, StoppedError, UnsupportedError
+from pyruntime.formats.gguf import read_gguf
+from pyruntime.formats.source import BytesSource, run_without_waiting
+from pyruntime.model import families, native_executor
+from pyruntime.model.config import config_from_gguf
+from pyruntime.model.decoder import Weights
+from pyruntime.model.kernel_abi import FLAGS, MAX_TOKENS, OPERATIONS, header, operation_number
+from pyruntime.model.kernel_executor import KernelSettings, build_kernel_executor, plan_memory
+from pyruntime.model.kernel_layout import matrix_bytes
+from pyruntime.model.kernel_self_test import computes_rightly
+from pyruntime.model.native_host import NativeHost, best_library, load_library
+from pyruntime.model.numpy_executor import NumpyExecutor
+from pyruntime.model.program_check import ProgramError, check_program
+from pyruntime.weights.names import match_gguf
+from tests.kernel_lab import BACKENDS, GIVEN_LIBRARY, LabHost, make_backend, unpack
+from tests.parity.random_models import MODELS, gguf_file, weights
+from tests.tiny_model import tiny_gguf
+from tooling import kernels
+
+PRECISE = KernelSettings(precise=True)
+NAMES = [name for name in MODELS if "0.6B" not in name]
+
+
+@cache
+def library():
+    return load_library(Path(GIVEN_LIBRARY) if GIVEN_LIBRARY else best_library(kernels.build_native()))
+
+
+@cache
+def opened(name):
+    source = BytesSource(gguf_file(MODELS[name], weights(MODELS[name])), f"{name}.gguf")
+    file = run_without_waiting(read_gguf(source))
+    return config_from_gguf(file.metadata, file.tensors, file.name), file.tensors, source
+
+
+def build(name=NAMES[0], *, host=None, threads=1, context=2048, settings=PRECISE):
+    config, tensors, source = opened(name)
+    host = host or NativeHost(library(), threads)
+    return asyncio.run(build_kernel_executor(host, config, tensors, source, context=context, settings=settings))
+
+
+def same_weights(executor, name):
+    """The numpy executor on the weights as the kernels have them."""
+    config, _, _ = opened(name)
+    arrays = {}
+    for weight_name, weight in executor._plan.weights.items():
+        if weight.format == "F32":
+            arrays[weight_name] = executor._host.read(weight.place, 4 * weight.columns).view(np.float32)
+        else:
+            panels = executor._host.read(weight.place, matrix_bytes(weight.format, weight.rows, weight.columns))
+            arrays[weight_name] = unpack(panels, weight.format, weight.rows, weight.columns)
+    return NumpyExecutor(config, Weights.from_names(arrays, config.n_layers), context=2048, file="")
+
+
+def relative_error(logits, expected):
+    return float((np.abs(logits - expected).max(axis=-1) / np.sqrt(np.square(expected).mean(axis=-1))).max())
+
+
+def test_the_header_is_the_one_the_table_makes(repo_root):
+    assert (repo_root / "kernels" / "abi.h").read_text() == header()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_precise_logits_equal_numpys_on_the_same_weights(name):
+    executor, ids = build(name), MODELS[name].ids[:200]
+    expected = same_weights(executor, name).forward_all(ids)
+    assert relative_error(executor.forward_all(ids), expected) < 5e-3
+    executor.reset()
+    assert relative_error(executor.forward(ids), expected[-1]) < 5e-3
+    executor.close()
+
+
+@pytest.mark.parametrize("kv", ["INT16", "INT8"])
+def test_logits_with_either_cache_are_close_to_numpys(kv):
+    name = "SmolLM2-135M's sizes"
+    executor = build(name, settings=KernelSettings(kv=kv))
+    ids = MODELS[name].ids
+    error = relative_error(executor.forward_all(ids), same_weights(executor, name).forward_all(ids))
+    assert error < (5e-3 if kv == "INT16" else 0.3)
+
+
+@pytest.mark.skipif(bool(GIVEN_LIBRARY), reason="this run is about one library")
+@pytest.mark.parametrize("backend", ["kernels_simd.wasm", "kernels_relaxed.wasm", "kernels_relaxed_shared.wasm"])
+def test_a_webassembly_build_in_node_gives_the_native_builds_logits(tmp_path, backend):
+    name = "qwen3, 2 queries per key, tied"
+    node = make_backend(backend, tmp_path)
+    ids = MODELS[name].ids[:5]
+    host = LabHost(node)
+    logits = build(name, host=host, context=32).forward_all(ids)
+    node.close()
+    np.testing.assert_allclose(logits, build(name, context=32).forward_all(ids), rtol=1e-3, atol=2e-3)
+
+
+def test_logits_do_not_depend_on_chunks_truncation_or_threads():
+    name = "llama, 3 queries per key, tied"
+    ids = (MODELS[name].ids * 40)[:600]
+    one, two = build(name), build(name, threads=3)
+    whole = one.forward(ids)
+    for executor in (one, two):
+        executor.reset()
+        executor.prefill(ids[:333])
+        executor.prefill([5, 6, 7])  # taken back
+        executor.truncate(200)
+        executor.prefill(ids[200:-1])
+        np.testing.assert_array_equal(executor.forward(ids[-1:]), executor_again(executor, ids))
+    np.testing.assert_array_equal(one.forward([1, 2]), two.forward([1, 2]))
+    one.reset()
+    np.testing.assert_array_equal(one.forward(ids), whole)
+    two.close()
+
+
+def executor_again(executor, ids):
+    executor.truncate(len(ids) - 1)
+    return executor.forward(ids[-1:])
+
+
+def test_many_short_runs_by_several_threads_all_end():
+    executor = build(threads=4)
+    expected = executor.forward([3])
+    for _ in range(500):
+        executor.reset()
+        np.testing.assert_array_equal(executor.forward([3]), expected)
+    executor.close()
+
+
+def test_a_run_can_take_fewer_threads_than_there_are():
+    executor = build(threads=3)
+    expected = executor.forward([3])
+    for executor.threads in (1, 2, 3, 1) * 20:
+        executor.reset()
+        np.testing.assert_array_equal(executor.forward([3]), expected)
+    executor.close()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_stopped_run_leaves_the_cache_as_it_was_and_the_next_one_works(threads):
+    executor = build(threads=threads)
+    expected = executor.forward([1, 2, 3])
+    executor.stop()
+    with pytest.raises(StoppedError):
+        executor.forward([4] * 100)
+    assert executor.length == 3
+    executor.reset()
+    np.testing.assert_array_equal(executor.forward([1, 2, 3]), expected)
+    executor.close()
+
+
+def test_a_long_prefill_is_stopped_from_another_thread():
+    executor = build("SmolLM2-135M's sizes", threads=2)
+    begun = threading.Event()
+
+    def stop():
+        begun.wait()
+        executor.stop()
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    begun.set()
+
+    def prefill_for_ever():
+        while True:
+            executor.reset()
+            executor.prefill([1] * 500)
+
+    with pytest.raises(StoppedError):
+        prefill_for_ever()
+    stopper.join()
+    executor.close()
+
+
+def test_helpers_go_home_when_an_executor_is_forgotten():
+    before = threading.active_count()
+    executor = build(threads=3)
+    assert threading.active_count() == before + 2
+    del executor
+    gc.collect()
+    assert threading.active_count() == before
+
+
+def test_candidates_are_those_of_the_logits():
+    executor = build()
+    logits = executor.forward([1, 2, 3])
+    executor.reset()
+    ids, values, largest = executor.forward_candidates([1, 2, 3], below=0.5, most=50)
+    np.testing.assert_array_equal(ids, np.flatnonzero(logits >= logits.max() - 0.5))
+    np.testing.assert_array_equal(values, logits[ids])
+    assert largest == logits.max()
+    assert len(executor.forward_candidates([4], below=1e9, most=5)[0]) == 5
+
+
+def test_wrong_ids_and_lengths_are_refused():
+    executor = build(context=10)
+    for ids in ([], [101], [-1], [1.5], [[1]]):
+        with pytest.raises(ParameterError):
+            executor.forward(ids)
+    executor.prefill([1] * 8)
+    with pytest.raises(ContextOverflowError) as error:
+        executor.forward([1] * 3)
+    assert (error.value.needed, error.value.have) == (11, 10)
+    with pytest.raises(ParameterError):
+        executor.truncate(9)
+    assert executor.length == 8
+
+
+def test_weights_that_are_not_finite_are_refused_by_name():
+    arrays = weights(MODELS[NAMES[0]])
+    arrays["layers.1.up"][3, 4] = np.nan
+    source = BytesSource(gguf_file(MODELS[NAMES[0]], arrays), "bad.gguf")
+    file = run_without_waiting(read_gguf(source))
+    config = config_from_gguf(file.metadata, file.tensors, file.name)
+    with pytest.raises(FormatError, match=r"bad.gguf: blk.1.ffn_up.weight: .* not finite"):
+        asyncio.run(build_kernel_executor(NativeHost(library(), 1), config, file.tensors, source, context=8))
+
+
+def plan(settings=PRECISE):
+    config, tensors, source = opened(NAMES[0])
+    stored = match_gguf(families.weight_shapes(config), tensors, file=source.name)
+    return config, plan_memory(config, stored, 64, settings, takes_bytes=True)
+
+
+def test_a_program_that_leaves_its_bounds_is_refused():
+    config, made = plan()
+    limits = {"arena_bytes": made.n_bytes, "writable_from": 1, "vocab_size": config.vocab_size, "context": 64}
+    check_program(made.code.words, **limits)
+    refused = 0
+    for n, row in enumerate(made.code.words):
+        names = OPERATIONS[row[0]].fields
+        for field in range(len(names)):
+            if names[field] == "epsilon":
+                continue
+            for value in (-2, 0x7FFFFFFF):
+                words = made.code.words.copy()
+                words[n, 2 + field] = value
+                with pytest.raises(ProgramError, match=rf"operation {n}, "):
+                    check_program(words, **limits)
+                refused += 1
+    assert refused > 500
+    words = made.code.words.copy()
+    words[0, 0] = 99
+    with pytest.raises(ProgramError):
+        check_program(words, **limits)
+    with pytest.raises(ProgramError):
+        check_program(made.code.words, **limits | {"writable_from": made.buffers + 1})
+
+
+def test_threads_meet_only_where_results_are_needed():
+    _, made = plan()
+    syncs = made.code.words[:, 1] & FLAGS["SYNC"][0] > 0
+    products = made.code.words[:, 0] == operation_number("LINEAR")
+    # Queries, keys and values stand side by side, gate and up too: 4 of the 7 products of a layer wait.
+    layers = opened(NAMES[0])[0].n_layers
+    assert (products & syncs).sum() == 4 * layers + 1
+    assert (products & ~syncs).sum() == 3 * layers
+    assert syncs.sum() == 12 * layers + 2
+
+
+def test_runs_have_at_most_as_many_tokens_as_there_is_room_for():
+    executor = build()
+    runs = []
+    run = executor._host.run
+    executor._host.run = lambda threads, n, position, wanted: (
+        runs.append((n, wanted)) or run(threads, n, position, wanted)
+    )
+    executor.forward([1] * (MAX_TOKENS + 1))
+    executor.forward_all([1] * 9)
+    executor.prefill([1])
+    assert runs == [(MAX_TOKENS, 0), (1, 1), (8, 8), (1, 1), (1, 0)]
+
+
+def test_auto_is_native_where_it_is_built_and_numpy_elsewhere(monkeypatch):
+    kernels.build_native()
+    source = BytesSource(tiny_gguf(), "tiny.gguf")
+    assert asyncio.run(Engine.load(source)).executor_name == "native"
+    monkeypatch.setattr(native_executor, "_library", lambda: None)
+    assert asyncio.run(Engine.load(source)).executor_name == "numpy"
+    with pytest.raises(UnsupportedError, match=r"no native kernels here.*build.py"):
+        asyncio.run(Engine.load(source, executor="native"))
+
+
+@pytest.mark.skipif(bool(GIVEN_LIBRARY), reason="this run is about one library")
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_self_test_passes_where_the_kernels_compute_rightly(tmp_path, name):
+    backend = make_backend(name, tmp_path)
+    assert asyncio.run(computes_rightly(LabHost(backend)))
+    backend.close()
+
+
+@pytest.mark.parametrize("name", ["dot product", "not a number"])
+def test_the_self_test_fails_where_products_come_out_wrong(name):
+    class Wrong(NativeHost):
+        def read(self, place, n_bytes):
+            found = super().read(place, n_bytes).view(np.float32)
+            found[37] = np.nan if name == "not a number" else found[37] + 0.2 * np.abs(found).max()
+            return found.view(np.uint8)
+
+    assert not asyncio.run(computes_rightly(Wrong(library(), 1)))
+
+
+def test_auto_does_not_take_kernels_that_compute_wrongly(monkeypatch):
+    kernels.build_native()
+    monkeypatch.setattr(native_executor, "_computes_rightly", lambda path: False)
+    assert asyncio.run(Engine.load(BytesSource(tiny_gguf(), "tiny.gguf"))).executor_name == "numpy"

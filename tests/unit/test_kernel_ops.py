@@ -1,0 +1,337 @@
+"""Every operation of the kernels against numpy, over random shapes: native builds here, WebAssembly builds in Node."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pyruntime.formats.tensor_types import TENSOR_TYPES
+from pyruntime.model.kernel_abi import FLAGS, NOTHING, UNIT, number
+from pyruntime.model.kernel_layout import FORMAT_OF_TYPE, CacheLayout, matrix_bytes, partials_bytes, row_bytes
+from pyruntime.model.rope import frequencies, rotations
+from pyruntime.weights.quantized import dequantize
+from tests.kernel_lab import BACKENDS, GIVEN_LIBRARY, Lab, Place, make_backend, unpack
+
+QUANTIZED = ("Q8_0", "Q4_0", "Q4_1")
+LEVELS = {"INT8": 127, "INT16": 32767, "SPLIT": 32512}
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def backend(request, tmp_path_factory):
+    made = make_backend(request.param, tmp_path_factory.mktemp("arena"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def lab(backend):
+    return Lab(backend, 1 << 22)
+
+
+@pytest.fixture
+def random():
+    return np.random.default_rng(7)
+
+
+def stored(random, type_name, rows, columns):
+    """Bytes of a tensor of small random numbers."""
+    if type_name in ("F32", "F16", "BF16"):
+        values = random.standard_normal((rows, columns)).astype("<f4")
+        if type_name == "BF16":
+            return (values.view("<u4") >> 16).astype("<u2").tobytes()
+        return values.astype("<f2" if type_name == "F16" else "<f4").tobytes()
+    type_ = TENSOR_TYPES[type_name]
+    blocks = random.integers(0, 256, (rows * columns // 32, type_.block_bytes), np.uint8)
+    for start in range(0, 4 if type_name == "Q4_1" else 2, 2):
+        scales = (random.standard_normal(len(blocks)) * 0.05).astype("<f2")
+        blocks[:, start : start + 2] = scales.view(np.uint8).reshape(-1, 2)
+    return blocks.tobytes()
+
+
+def forms(lab, format_):
+    """The forms in which this build takes rows for weights of a format."""
+    return ("INT16",) if format_ == "Q8" or not lab.takes_bytes else ("INT8", "SPLIT")
+
+
+def integers(lab, rows, form):
+    """(place, what the integers stand for) of rows quantised by the kernel."""
+    n, width = rows.shape
+    dst = lab.take(n * row_bytes(form, width))
+    lab.run("QUANTIZE", n_tokens=n, dst=dst, dst_row=number("ROW", form), src=lab.put_rows(rows), width=width)
+    blocks, stride = -(-width // 32), row_bytes(form, width)
+    raw = lab.bytes_at(dst, n * stride).reshape(n, stride)
+    values = raw[:, : blocks * 32 * (1 if form == "INT8" else 2)].copy()
+    tail = raw[:, values.shape[1] :][:, : blocks * 8].copy().view(np.float32)
+    if form == "SPLIT":
+        halves = values.view(np.int8).reshape(n, blocks, 2, 32).astype(np.int32)
+        q = halves[:, :, 1] * 256 + halves[:, :, 0]
+    else:
+        q = values.view(np.int8 if form == "INT8" else np.int16).reshape(n, blocks, 32).astype(np.int32)
+    meant = q * tail[:, :blocks, None].astype(np.float64)
+    np.testing.assert_allclose(tail[:, blocks:], meant.sum(axis=2), rtol=1e-5, atol=1e-5)
+    return dst, meant.reshape(n, -1)[:, :width]
+
+
+@pytest.mark.parametrize("type_name", QUANTIZED)
+def test_repacking_keeps_every_weight(lab, random, type_name):
+    rows, columns = 35, 96
+    data = stored(random, type_name, rows, columns)
+    format_ = FORMAT_OF_TYPE[type_name]
+    verdict, place = lab.repack(data, type_name, format_, rows, columns)
+    assert verdict == 0
+    panels = lab.bytes_at(place, matrix_bytes(format_, rows, columns))
+    np.testing.assert_array_equal(unpack(panels, format_, rows, columns), dequantize(data, type_name, (rows, columns)))
+
+
+@pytest.mark.parametrize("type_name", ["F32", "F16", "BF16"])
+def test_floats_become_8_bit_weights_that_are_off_by_half_a_step_at_most(lab, random, type_name):
+    rows, columns = 21, 77
+    data = stored(random, type_name, rows, columns)
+    exact = dequantize(data, type_name, (rows, columns))
+    verdict, place = lab.repack(data, type_name, "Q8", rows, columns)
+    assert verdict == 0
+    found = unpack(lab.bytes_at(place, matrix_bytes("Q8", rows, columns)), "Q8", rows, columns)
+    padded = np.zeros((rows, 96), np.float32)
+    padded[:, :columns] = exact
+    steps = np.repeat(np.abs(padded.reshape(rows, 3, 32)).max(axis=2) / 127, 32, axis=1)[:, :columns]
+    assert (np.abs(found - exact) <= steps * 0.51 + 2**-24 * 64).all()
+
+
+@pytest.mark.parametrize(
+    ("type_name", "bad", "expected"),
+    [
+        ("F32", np.float32(np.inf), 1),
+        ("F32", np.float32(np.nan), 1),
+        ("F32", np.float32(1e7), 2),
+        ("F16", np.float16(np.nan), 1),
+        ("BF16", np.uint16(0x7F80), 1),
+        ("Q8_0", np.float16(np.inf), 1),
+        ("Q4_0", np.float16(-np.inf), 1),
+        ("Q4_1", np.float16(np.nan), 1),
+    ],
+)
+def test_weights_that_are_not_finite_are_found(lab, random, type_name, bad, expected):
+    data = bytearray(stored(random, type_name, 17, 64))
+    type_ = TENSOR_TYPES[type_name]
+    place = 1000 // type_.block_size * type_.block_bytes
+    data[place : place + bad.nbytes] = bad.tobytes()
+    assert lab.repack(bytes(data), type_name, FORMAT_OF_TYPE[type_name], 17, 64)[0] == expected
+
+
+@pytest.mark.parametrize("type_name", TENSOR_TYPES)
+def test_repacking_any_bytes_stays_in_bounds_and_refuses_what_the_reference_refuses(lab, type_name):
+    for seed in range(4):
+        random = np.random.default_rng(seed)
+        rows, columns = int(random.integers(1, 40)), 32 * int(random.integers(1, 4))
+        type_ = TENSOR_TYPES[type_name]
+        data = random.bytes(rows * columns // type_.block_size * type_.block_bytes)
+        format_ = FORMAT_OF_TYPE[type_name]
+        verdict, _ = lab.repack(data, type_name, format_, rows, columns)
+        assert (lab.memory[lab.arena.end :] == 0).all()
+        if verdict == 0:
+            dequantize(data, type_name, (rows, columns))  # does not raise
+
+
+def test_the_tests_notice_a_kernel_that_leaves_its_memory(backend):
+    """Only where AddressSanitizer watches: the guard of the other tests is itself seen to work."""
+    if GIVEN_LIBRARY is None:
+        pytest.skip("this is about the run under AddressSanitizer")
+    code = (
+        "from tests.kernel_lab import *; import numpy as np; lab = Lab(make_backend('given', None)); "
+        "place = Place(lab.put(np.zeros(4, np.float32)) * UNIT); lab.call('largest_logit', place, 5)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode != 0
+    assert "use-after-poison" in result.stderr
+
+
+@pytest.mark.parametrize("type_name", QUANTIZED)
+def test_embedding_gives_the_rows_of_the_table(lab, random, type_name):
+    rows, columns, ids = 37, 64, [36, 0, 15, 16]
+    data = stored(random, type_name, rows, columns)
+    format_ = FORMAT_OF_TYPE[type_name]
+    _, table = lab.repack(data, type_name, format_, rows, columns)
+    dst = lab.take(4 * row_bytes("FLOAT", columns))
+    lab.run("EMBED", n_tokens=4, ids=ids, dst=dst, table=table, format=number("FORMAT", format_), width=columns)
+    expected = dequantize(data, type_name, (rows, columns))[ids]
+    np.testing.assert_allclose(lab.rows(dst, 4, columns), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("form", LEVELS)
+def test_integers_are_off_by_half_a_step_at_most(lab, random, form):
+    rows = random.standard_normal((3, 75)).astype(np.float32)
+    rows[1] *= 1e-20
+    rows[2] = 0
+    _, meant = integers(lab, rows, form)
+    padded = np.zeros((3, 96), np.float32)
+    padded[:, :75] = rows
+    steps = np.repeat(np.abs(padded.reshape(3, 3, 32)).max(axis=2) / LEVELS[form], 32, axis=1)[:, :75]
+    assert (np.abs(meant - rows) <= steps * 0.5001).all()
+
+
+@pytest.mark.parametrize("type_name", QUANTIZED)
+@pytest.mark.parametrize("n", [1, 6, 12])
+def test_products_equal_numpys_on_the_same_integers(lab, random, type_name, n):
+    outputs, inputs = 37, 160
+    format_ = FORMAT_OF_TYPE[type_name]
+    data = stored(random, type_name, outputs, inputs)
+    weights = dequantize(data, type_name, (outputs, inputs)).astype(np.float64)
+    _, panels = lab.repack(data, type_name, format_, outputs, inputs)
+    bias, residual = random.standard_normal(outputs), random.standard_normal((n, outputs))
+    bias_place, residual_place = lab.put_vector(bias), lab.put_rows(residual.astype(np.float32))
+    for form in forms(lab, format_):
+        src, meant = integers(lab, random.standard_normal((n, inputs)).astype(np.float32), form)
+        for with_sums in (False, True):
+            dst = lab.take(n * row_bytes("FLOAT", outputs))
+            lab.run(
+                "LINEAR", n_tokens=n, dst=dst, weight=panels, format=number("FORMAT", format_), src=src,
+                src_row=number("ROW", form), inputs=inputs, outputs=outputs,
+                bias=bias_place if with_sums else NOTHING, residual=residual_place if with_sums else NOTHING,
+            )  # fmt: skip
+            expected = meant @ weights.T + (bias + residual if with_sums else 0)
+            np.testing.assert_allclose(lab.rows(dst, n, outputs), expected, rtol=1e-4, atol=2e-4)
+
+
+def test_extreme_products_do_not_overflow(lab):
+    for type_name, q in (("Q8_0", 0x80), ("Q4_0", 0xFF), ("Q4_1", 0xFF)):
+        header = {"Q8_0": [1.0], "Q4_0": [1.0], "Q4_1": [1.0, 0.0]}[type_name]
+        block = np.array(header, "<f2").tobytes() + bytes([q] * (32 if type_name == "Q8_0" else 16))
+        data, format_ = block * 3 * 16, FORMAT_OF_TYPE[type_name]
+        weights = dequantize(data, type_name, (16, 96)).astype(np.float64)
+        _, panels = lab.repack(data, type_name, format_, 16, 96)
+        rows = np.stack([np.full(96, 1.0), np.full(96, -1.0), np.tile([1.0, -1.0], 48), np.zeros(96)] * 2)
+        for form in forms(lab, format_):
+            src, meant = integers(lab, rows.astype(np.float32), form)
+            for n in (1, 8):
+                dst = lab.take(8 * row_bytes("FLOAT", 16))
+                lab.run(
+                    "LINEAR", n_tokens=n, dst=dst, weight=panels, format=number("FORMAT", format_), src=src,
+                    src_row=number("ROW", form), inputs=96, outputs=16, bias=NOTHING, residual=NOTHING,
+                )  # fmt: skip
+                np.testing.assert_allclose(lab.rows(dst, n, 16), (meant @ weights.T)[:n], rtol=1e-5, atol=0.05)
+
+
+def test_products_of_the_last_rows_read_them_from_all(lab, random):
+    data = stored(random, "Q8_0", 16, 32)
+    _, panels = lab.repack(data, "Q8_0", "Q8", 16, 32)
+    src, meant = integers(lab, random.standard_normal((5, 32)).astype(np.float32), "INT16")
+    dst = lab.take(5 * row_bytes("FLOAT", 16))
+    flags = FLAGS["OUTPUT_ROWS"][0] | FLAGS["TAIL"][0]
+    lab.run(
+        "LINEAR", n_tokens=5, n_output=2, flags=flags, dst=dst, weight=panels, format=number("FORMAT", "Q8"), src=src,
+        src_row=number("ROW", "INT16"), inputs=32, outputs=16, bias=NOTHING, residual=NOTHING,
+    )  # fmt: skip
+    expected = meant[3:] @ dequantize(data, "Q8_0", (16, 32)).T.astype(np.float64)
+    np.testing.assert_allclose(lab.rows(dst, 2, 16), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("width", "runs"), [(37, 1), (64, 1), (14, 3), (64, 2)])
+def test_normalisation(lab, random, width, runs):
+    x, weight = random.standard_normal((3, width * runs)).astype(np.float32), random.standard_normal(width)
+    dst = lab.take(3 * row_bytes("FLOAT", width * runs))
+    epsilon = int(np.float32(0.01).view(np.int32))
+    lab.run(
+        "NORM", n_tokens=3, dst=dst, dst_row=0, src=lab.put_rows(x), weight=lab.put_vector(weight), width=width,
+        runs=runs, epsilon=epsilon,
+    )  # fmt: skip
+    heads = x.reshape(3, runs, width)
+    expected = heads / np.sqrt(np.square(heads).mean(axis=2, keepdims=True) + 0.01) * weight
+    np.testing.assert_allclose(lab.rows(dst, 3, width * runs), expected.reshape(3, -1), rtol=1e-5, atol=1e-6)
+
+
+def test_sum_and_activation(lab, random):
+    x, y = (random.standard_normal((3, 45)).astype(np.float32) * 9 for _ in range(2))
+    x[0, :4] = [-200, 200, -88, 0]
+    places = lab.put_rows(x), lab.put_rows(y)
+    dst = lab.take(3 * row_bytes("FLOAT", 45))
+    lab.run("ADD", n_tokens=3, dst=dst, x=places[0], y=places[1], width=45)
+    np.testing.assert_array_equal(lab.rows(dst, 3, 45), x + y)
+    lab.run("SILU_MUL", n_tokens=3, dst=dst, dst_row=0, gate=places[0], up=places[1], width=45)
+    expected = x.astype(np.float64) / (1 + np.exp(-x.astype(np.float64))) * y
+    np.testing.assert_allclose(lab.rows(dst, 3, 45), expected, rtol=2e-6, atol=1e-30 + 1e-7)
+
+
+@pytest.mark.parametrize("layout", ["HALF", "INTERLEAVED"])
+@pytest.mark.parametrize("size", [14, 64])
+def test_rotation(lab, random, layout, size):
+    x = random.standard_normal((2, 3 * size)).astype(np.float32)
+    turned = rotations(frequencies(size, 1e4), 0, 9)
+    table = lab.put(np.concatenate([turned.real, turned.imag], axis=1))
+    dst = lab.take(2 * row_bytes("FLOAT", 3 * size))
+    lab.run(
+        "ROPE", n_tokens=2, position=7, dst=dst, src=lab.put_rows(x), heads=3, head_size=size,
+        layout=number("ROPE", layout), table=table,
+    )  # fmt: skip
+    heads = x.reshape(2, 3, size)
+    pairs = heads[..., ::2] + 1j * heads[..., 1::2]
+    if layout == "HALF":
+        pairs = heads[..., : size // 2] + 1j * heads[..., size // 2 :]
+    pairs = pairs * turned[7:9, None]
+    parts = [pairs.real, pairs.imag]
+    expected = np.concatenate(parts, axis=2) if layout == "HALF" else np.stack(parts, axis=3)
+    np.testing.assert_allclose(lab.rows(dst, 2, 3 * size), expected.reshape(2, -1), rtol=1e-5, atol=1e-6)
+
+
+def attention(q, k, v, position):
+    """Causal attention of n queries (n, kv_heads, group, size) at `position` over keys and values (positions, kv_heads, size)."""
+    scores = np.einsum("nhgd,phd->nhgp", q, k) / np.sqrt(q.shape[-1])
+    behind = np.arange(len(k))[None, :] > position + np.arange(len(q))[:, None]
+    scores = np.where(behind[:, None, None], -np.inf, scores)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.einsum("nhgp,phd->nhgd", weights / weights.sum(axis=-1, keepdims=True), v)
+
+
+@pytest.mark.parametrize("kv", ["INT16", "INT8"])
+@pytest.mark.parametrize(
+    ("size", "heads", "group", "past", "n"),
+    [
+        (64, 3, 3, 60, 1),
+        (10, 2, 3, 5, 7),
+        (80, 1, 7, 600, 1),
+        (96, 2, 1, 0, 3),
+        (128, 2, 2, 250, 13),
+        (256, 1, 4, 300, 2),
+    ],
+)
+def test_attention(lab, random, kv, size, heads, group, past, n):
+    """Several spans of positions, several tiles of rows, one token and many, heads of any size."""
+    k, v = (random.standard_normal((past + n, heads, size)).astype(np.float32) for _ in range(2))
+    q = (2 * random.standard_normal((n, heads, group, size))).astype(np.float32)
+    cache = CacheLayout(kv, 1, heads, size, 704)
+    words = CacheLayout(kv, 1, heads, size, 704, lab.take(cache.n_bytes)).words(0)
+    for start, stop in [*((p, min(p + 64, past)) for p in range(0, past, 64)), (past, past + n)]:
+        rows = [lab.put_rows(a[start:stop].reshape(stop - start, -1)) for a in (k, v)]
+        lab.run("STORE", n_tokens=stop - start, position=start, key_rows=rows[0], value_rows=rows[1], **words)
+    width = heads * group * size
+    dst, parts = lab.take(n * row_bytes("FLOAT", width)), lab.take(partials_bytes(heads * group, heads, size, 704))
+    shared = {"dst": dst, "query_rows": lab.put_rows(q.reshape(n, -1)), "partials": parts, "group": group, **words}
+    for operation in ("ATTEND", "MERGE"):
+        lab.run(operation, n_tokens=n, position=past, **shared)
+    expected = attention(*(a.astype(np.float64) for a in (q, k, v)), past).reshape(n, -1)
+    error = np.abs(lab.rows(dst, n, width) - expected).max() / np.abs(expected).max()
+    assert error < (2e-3 if kv == "INT16" else 5e-2)
+
+
+def test_candidates_are_the_largest_above_the_floor(lab, random):
+    logits = random.standard_normal(1003).astype(np.float32)
+    place = Place(lab.put(logits) * UNIT)
+    ids, values = lab.take(4 * 1003), lab.take(4 * 1003)
+    assert lab.call("largest_logit", place, 1003) == logits.max()
+    for floor, most in ((-np.finfo(np.float32).max, 10), (1.5, 1003), (2.0, 5), (99.0, 10), (0.0, 1)):
+        count = lab.call("candidates", place, 1003, float(floor), most, Place(ids * UNIT), Place(values * UNIT))
+        found = lab.bytes_at(ids, 4 * count).view(np.int32)
+        expected = np.argsort(-logits)[: (logits >= floor).sum()][:most]
+        assert sorted(found) == sorted(expected)
+        np.testing.assert_array_equal(lab.bytes_at(values, 4 * count).view(np.float32), logits[found])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_logits_that_are_not_finite_are_noticed(lab, bad):
+    for place in (0, 7, 9):
+        logits = np.ones(10, np.float32)
+        logits[place] = bad
+        found = lab.call("largest_logit", Place(lab.put(logits) * UNIT), 10)
+        assert found is None or not np.isfinite(found)  # JSON has no infinity
