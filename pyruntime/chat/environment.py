@@ -7,20 +7,21 @@ controls, `tojson`, `raise_exception` and `strftime_now`). What differs is liste
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn, cast
 
 import minijinja
 
 from pyruntime.chat.template_source import FORMAT_FILTER, JSON_FILTER, adapt, check_widths
-from pyruntime.errors import TemplateError
+from pyruntime.errors import TemplateError, shorten
 
 _NAME = "chat_template"
 
-# Steps of one render. 2,000 messages, 30 tools and 1.4 MB of text take fewer than 300,000 in the longest published
-# templates; a million steps end within 50 ms and 75 MB. Text counts as well, so long inputs get more.
-_FUEL = 1_000_000
+# Steps of one render: some for the template, and some for each string and character of the inputs, so that a short
+# message buys no long loop. 2,000 messages and 30 tools take a third of what they get in the longest published templates.
+_FUEL, _FUEL_PER_STRING, _FUEL_PER_CHARACTER = 50_000, 300, 1
+_WIDEST_INDENT = 32
 
 
 class CompiledTemplate:
@@ -49,14 +50,15 @@ class CompiledTemplate:
         environment.add_template(_NAME, adapt(source))
         self._environment = environment
 
-    def render(self, variables: Mapping[str, Any], input_size: int) -> str:
-        """The template's output; `input_size` is the number of characters in the variables.
+    def render(self, variables: Mapping[str, Any], inputs: Sequence[str] = ()) -> str:
+        """The template's output; `inputs` are the strings in the variables.
 
         Raises:
             minijinja.TemplateError: the template failed, or took too many steps.
             TemplateError: the template called `raise_exception`; the message is the template's.
         """
-        self._environment.fuel = _FUEL + input_size
+        text_fuel = _FUEL_PER_CHARACTER * sum(map(len, inputs))
+        self._environment.fuel = _FUEL + _FUEL_PER_STRING * len(inputs) + text_fuel
         text: str = self._environment.render_template(_NAME, **variables)
         return text
 
@@ -72,6 +74,10 @@ def reference_json(
 
     The value itself cannot be taken: on its way to Python a float such as 3.0 would become an integer. Its JSON keeps it.
     """
+    if indent is not None and not (isinstance(indent, int) and 0 <= indent <= _WIDEST_INDENT):
+        raise TemplateError(f"chat template: tojson with indent {shorten(indent)} (allowed: 0 to {_WIDEST_INDENT})")
+    if separators is not None and [type(part) for part in separators] != [str, str]:
+        raise TemplateError("chat template: tojson with separators that are not two texts")
     value = json.loads(text)  # which also undoes the escapes for HTML that the reference does not write
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 

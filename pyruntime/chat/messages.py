@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyruntime.errors import ParameterError
+from pyruntime.text.normalize import replace_lone_surrogates
 
 Message = Mapping[str, Any]
 
@@ -21,7 +22,7 @@ Message = Mapping[str, Any]
 KNOWN_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 _REASONING = ("reasoning_content", "thinking", "reasoning")
-_FIELDS = ("role", "content", *_REASONING, "tool_calls", "tool_call_id", "name")
+_FIELDS = ("role", "content", *_REASONING, "tool_calls", "tool_call_id", "name", "prefix")
 _DEEPEST = 64
 
 
@@ -45,7 +46,9 @@ def _normalise_one(where: str, message: Message) -> dict[str, Any]:
     if not isinstance(role, str) or not role:
         raise ParameterError(f"{where}.role", role, "a string such as " + ", ".join(sorted(KNOWN_ROLES)))
     _check_content(f"{where}.content", message.get("content"))
-    copied = {key: copy_value(message[key], str, f"{where}.{key}") for key in message if key in _FIELDS}
+    copied = {
+        key: copy_value(message[key], replace_lone_surrogates, f"{where}.{key}") for key in message if key in _FIELDS
+    }
     set_fields = {key: value for key, value in copied.items() if value is not None}
     reasoning = next((set_fields[key] for key in _REASONING if key in set_fields), None)
     if reasoning is None:

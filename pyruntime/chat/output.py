@@ -91,7 +91,8 @@ class OutputParser:
             self._state = "content"
             return [*parts, InvalidToolCall("incomplete", self._call.take())]
         if self._state == "content":
-            text = self._stops.push(self._content.rest()) + self._stops.flush()
+            parts += self._released()
+            text = self._content.rest()
             parts += [ContentText(text)] if text else []
         return parts
 
@@ -112,9 +113,8 @@ class OutputParser:
             return [parse_tool_call(self._call.take(), self._known_tools)]
         parts: list[Part] = []
         if self._state == "content":
-            # White space before a mark is neither text nor thinking; what a stop string might have needed is text.
-            text = self._stops.flush()
-            parts = [ContentText(text)] if text else []
+            # What a stop string might have needed is text; white space before a mark is neither text nor thinking.
+            parts = self._released()
         if call is not None and mark == call[0] and self._state == "content":
             self._state = "call"
         elif think is not None and mark == think[0]:
@@ -132,9 +132,16 @@ class OutputParser:
         if self._state == "thinking":
             shown = self._thinking.push(text)
             return [ReasoningText(shown)] if shown else []
+        return self._content_parts(self._stops.push(text))
+
+    def _released(self) -> list[Part]:
+        """What the stop filter held, as text of the answer."""
+        return self._content_parts(self._stops.flush())
+
+    def _content_parts(self, text: str) -> list[Part]:
         # Only where a mark may follow is white space held back: elsewhere every token shows at once.
         can_turn = self._marks.think is not None or self._marks.call is not None
-        shown = self._stops.push(self._content.push(text) if can_turn else text)
+        shown = self._content.push(text) if can_turn else text
         return [ContentText(shown)] if shown else []
 
 
@@ -143,7 +150,7 @@ class _Trimmed:
 
     def __init__(self, *, drop_start: bool) -> None:
         self._dropping = drop_start
-        self._held = ""
+        self._held: list[str] = []
 
     def push(self, text: str) -> str:
         if self._dropping:
@@ -151,14 +158,16 @@ class _Trimmed:
             if not text:
                 return ""
             self._dropping = False
-        text = self._held + text
         shown = text.rstrip()
-        self._held = text[len(shown) :]
-        return shown
+        if not shown:
+            self._held.append(text)
+            return ""
+        shown_before, self._held = "".join(self._held), [text[len(shown) :]]
+        return shown_before + shown
 
     def rest(self) -> str:
         """What is still held: at the end of an answer it is part of it."""
-        held, self._held = self._held, ""
+        held, self._held = "".join(self._held), []
         return held
 
 

@@ -92,24 +92,41 @@ class Segment:
     is_control: bool
 
 
+class ControlTokens:
+    """The control tokens of a model beside what its template writes; made once for all renders.
+
+    Args:
+        tokens: the texts of the control tokens.
+        literals: the texts that the template writes or may build upon.
+
+    Attributes:
+        token: matches a control token, the longest of those that begin at a place.
+        start: matches a character that can begin one.
+        continuations: what would complete one that a literal begins.
+        literals: as given.
+    """
+
+    def __init__(self, tokens: Collection[str], literals: Sequence[str]) -> None:
+        # Longest first: in an alternation the first match wins, which makes it leftmost-longest.
+        ordered = sorted(tokens, key=len, reverse=True)
+        self.token = re.compile("|".join(map(re.escape, ordered)) or r"(?!)")
+        self.start = re.compile("[" + re.escape("".join({token[0] for token in ordered})) + "]" if ordered else r"(?!)")
+        self.continuations = _continuations(ordered, literals)
+        self.literals = literals
+
+
 class Marker:
     """Marks untrusted strings for one render, and finds the template's control tokens in the result.
 
     Args:
-        control_tokens: the texts of the control tokens.
-        literals: the texts that the template writes or may build upon.
-        texts: everything else that the mark must not occur in, such as the inputs.
+        control: the control tokens.
+        texts: the inputs, in which the mark must not occur.
     """
 
-    def __init__(self, control_tokens: Collection[str], literals: Sequence[str], texts: Iterable[str]) -> None:
-        self._mark = unused_character([*literals, *texts])
-        # Longest first: in an alternation the first match wins, which makes it leftmost-longest.
-        ordered = sorted(control_tokens, key=len, reverse=True)
-        self._control = re.compile("|".join(map(re.escape, ordered)) or r"(?!)")
-        self._start = re.compile(
-            "[" + re.escape("".join({token[0] for token in ordered})) + "]" if ordered else r"(?!)"
-        )
-        self._continuations = _continuations(ordered, literals)
+    def __init__(self, control: ControlTokens, texts: Iterable[str]) -> None:
+        self._mark = unused_character([*control.literals, *texts])
+        self._control, self._start = control.token, control.start
+        self._continuations = control.continuations
 
     def mark(self, text: str) -> str:
         """`text` broken by marks wherever a control token could begin or go on."""
@@ -171,10 +188,12 @@ def unused_character(texts: Iterable[str]) -> str:
     Raises:
         TemplateError: there is none.
     """
+    texts = list(texts)
     used = set().union(*map(set, texts))
-    for code in _MARK_RANGE:
-        if chr(code) not in used:
-            return chr(code)
+    for character in map(chr, _MARK_RANGE):
+        # Nor may its escape, which is removed with it, stand in a text as it is.
+        if character not in used and not any(_json_escape(character) in text for text in texts):
+            return character
     raise TemplateError("prompt: every character that could mark untrusted text is in use. Shorten the conversation")
 
 
@@ -201,13 +220,21 @@ def _change(value: Any, change: Change) -> Any:
 
 def _continuations(control_tokens: Sequence[str], literals: Sequence[str]) -> frozenset[str]:
     """What would complete a control token that the end of a literal begins."""
-    ends = {end for literal in literals for end in (literal, literal.rstrip()) if end}
-    return frozenset(
+    longest = max(map(len, control_tokens), default=0)
+    tails = {end[-longest:] for literal in literals for end in (literal, literal.rstrip()) if end}
+    found = {
         token[length:]
         for token in control_tokens
         for length in range(1, len(token))
-        if any(end.endswith(token[:length]) for end in ends)
-    )
+        if any(tail.endswith(token[:length]) for tail in tails)
+    }
+    # A token may also be begun by several literals in a row (`'<' ~ '|' ~ name`): what stands in the middle of one and is
+    # no word counts as well.
+    middles = {tail for tail in tails if len(tail) < longest and not tail.isalnum() and not tail.isspace()}
+    for token in control_tokens:
+        for middle in middles:
+            found.update(token[match.end() :] for match in re.finditer(re.escape(middle), token))
+    return frozenset(rest for rest in found if rest)
 
 
 def _json_escape(character: str) -> str:

@@ -18,9 +18,10 @@ import minijinja
 
 from pyruntime.chat.environment import CompiledTemplate
 from pyruntime.chat.messages import Message, copy_value, normalise
-from pyruntime.chat.provenance import Marker, Segment, strings_in, unused_character
+from pyruntime.chat.provenance import ControlTokens, Marker, Segment, strings_in, unused_character
 from pyruntime.chat.template_source import literals
 from pyruntime.errors import ParameterError, TemplateError
+from pyruntime.text.normalize import replace_lone_surrogates
 
 Undefined = Literal["strict", "reference"]
 Variables = dict[str, Any]
@@ -81,11 +82,12 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         self._control_ids = frozenset(_control(tokenizer).values())
         self._undefined = undefined
-        self._literals = [*literals(source), *self._special_tokens.values()]
         try:
             self._compiled = CompiledTemplate(source, _UNDEFINED_BEHAVIOURS[undefined], now)
         except minijinja.TemplateError as error:
             raise self._explain(error) from error
+        written = [*literals(source), *self._special_tokens.values()]
+        self._control_tokens = ControlTokens(_control(tokenizer), written)
 
     def render(
         self,
@@ -134,9 +136,9 @@ class ChatTemplate:
             as `render`; and TemplateError if the template takes typed text apart in a way that could turn it into
             control tokens.
         """
-        tokenizer = self._need_tokenizer()
+        self._need_tokenizer()
         variables = self._variables(messages, tools, documents, kwargs, add_generation_prompt=add_generation_prompt)
-        marker = Marker(_control(tokenizer), self._literals, strings_in(variables))
+        marker = Marker(self._control_tokens, strings_in(variables))
 
         def rendered(inputs: Variables) -> str:
             cut = self._open_end(inputs) if continue_final_message else None
@@ -194,7 +196,7 @@ class ChatTemplate:
         add_generation_prompt: bool,
     ) -> Variables:
         return {
-            **{key: copy_value(value, str, key) for key, value in kwargs.items()},
+            **{key: copy_value(value, replace_lone_surrogates, key) for key, value in kwargs.items()},
             "messages": normalise(messages),
             "tools": _mappings("tools", tools),
             "documents": _mappings("documents", documents),
@@ -208,9 +210,8 @@ class ChatTemplate:
         return _OpenEnd(variables["messages"], unused_character([self.source, *strings_in(variables)]))
 
     def _render(self, variables: Variables) -> str:
-        size = sum(map(len, strings_in(variables)))
         try:
-            return self._compiled.render({**self._special_tokens, **variables}, size)
+            return self._compiled.render({**self._special_tokens, **variables}, list(strings_in(variables)))
         except minijinja.TemplateError as error:
             raise self._explain(error) from error
         except TemplateError:
@@ -273,5 +274,5 @@ def _mappings(name: str, values: Sequence[Mapping[str, Any]] | None) -> list[dic
         return None
     if not isinstance(values, list | tuple) or not all(isinstance(value, Mapping) for value in values):
         raise ParameterError(name, values, "a list of mappings")
-    copied: list[dict[str, Any]] = copy_value(values, str, name)
+    copied: list[dict[str, Any]] = copy_value(values, replace_lone_surrogates, name)
     return copied

@@ -26,18 +26,41 @@ JSON_FILTER = "tojson_as_the_reference"
 FORMAT_FILTER = "format_with_checked_widths"
 
 MAX_FORMAT_WIDTH = 10_000
-MAX_SOURCE = 1_000_000  # characters; the largest published chat templates have some 20,000
+# The largest published chat templates have 17,000 characters, 320 tags, and 1,500 tokens in a tag. The compiler's
+# recursion is as deep as a tag has operators and a chain has branches, and it does not survive tens of thousands.
+MAX_SOURCE = 200_000
+MAX_TAGS = 2_000
+MAX_TOKENS_IN_TAG = 4_000
+MAX_BRACKETS = 64
 
 _CLOSERS = {"{{": "}}", "{%": "%}", "{#": "#}"}
 _OPENER = re.compile(r"\{[{%#][-+]?")
 _RAW_END = re.compile(r"\{%[-+]?\s*endraw\s*[-+]?%\}")
 _IN_TAG = re.compile(
     r"""(?P<space>\s+)
-      | (?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+      | (?P<string>'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?)
       | (?P<name>[^\W\d]\w*)
       | (?P<number>\d[\w.]*)
       | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,
+)
+# Methods that change a list or a dictionary: the reference refuses them, and a list put into itself would never end.
+_CHANGING = frozenset(
+    [
+        "append",
+        "extend",
+        "insert",
+        "pop",
+        "update",
+        "clear",
+        "remove",
+        "setdefault",
+        "popitem",
+        "sort",
+        "reverse",
+        "add",
+        "discard",
+    ]
 )
 _GENERATION = {"generation": "if true", "endgeneration": "endif"}
 _FORMAT_SPEC = re.compile(r"\{[^{}]*\}|%[-+ #0-9.*]*")
@@ -63,7 +86,9 @@ def adapt(source: str) -> str:
         raise TemplateError(
             f"chat template: {len(source)} characters (allowed: at most {MAX_SOURCE}). Choose another model"
         )
-    return "".join(_pieces(source.replace("\r\n", "\n").replace("\r", "\n")))
+    source = source.replace("\r\n", "\n").replace("\r", "\n")
+    _refuse_namespaces_as_values(source)
+    return "".join(_pieces(source))
 
 
 def check_widths(text: str) -> str:
@@ -81,8 +106,11 @@ def check_widths(text: str) -> str:
 
 
 def _pieces(source: str) -> Iterator[str]:
-    position = 0
+    position = tags = 0
     while (opener := _OPENER.search(source, position)) is not None:
+        tags += 1
+        if tags > MAX_TAGS:
+            raise TemplateError(f"chat template: more than {MAX_TAGS} tags. Choose another model")
         yield source[position : opener.start()]
         kind = opener.group()[:2]
         if kind == "{#":
@@ -108,8 +136,12 @@ def _after(source: str, closer: str, position: int) -> int:
 def _tag(source: str, position: int, closer: str) -> tuple[list[Token], int]:
     """The tokens from `position` up to and with the closer, and the position behind it."""
     tokens: list[Token] = []
-    depth = 0
+    depth = brackets = 0
     while position < len(source):
+        if len(tokens) > MAX_TOKENS_IN_TAG or brackets > MAX_BRACKETS:
+            raise TemplateError(
+                f"chat template: a tag of more than {MAX_TOKENS_IN_TAG} words or {MAX_BRACKETS} brackets within each other"
+            )
         if depth == 0 and source.startswith(closer, position):
             tokens.append(Token("other", closer))
             return tokens, position + len(closer)
@@ -117,6 +149,8 @@ def _tag(source: str, position: int, closer: str) -> tuple[list[Token], int]:
         assert match is not None  # noqa: S101 - the last alternative takes any character
         token = Token(str(match.lastgroup), match.group())
         # `}}` ends a tag only outside a dictionary.
+        if token.kind == "other":
+            brackets += (token.text in "([{") - (token.text in ")]}")
         depth += (token.text == "{") - (token.text == "}" and depth > 0) if token.kind == "other" else 0
         tokens.append(token)
         position = match.end()
@@ -133,30 +167,73 @@ def _adapt_tag(tokens: list[Token], *, is_block: bool) -> Iterator[str]:
         w.text in "-+%}" for w in words if w.kind != "name"
     )
     before = [Token("other", ""), Token("other", "")]  # the two tokens before this one, spaces left out
-    for index, token in enumerate(tokens):
-        yield _adapt_token(token, before, following=_next(tokens, index), opens_generation=is_block and alone)
-        if token.kind != "space":
-            before = [before[1], token]
-
-
-def _next(tokens: list[Token], index: int) -> str:
-    return next((token.text for token in tokens[index + 1 :] if token.kind != "space"), "")
+    behind = iter([*(word.text for word in words[1:]), ""])
+    for token in tokens:
+        if token.kind == "space":
+            yield token.text
+            continue
+        yield _adapt_token(token, before, following=next(behind), opens_generation=is_block and alone)
+        before = [before[1], token]
 
 
 def _adapt_token(token: Token, before: list[Token], *, following: str, opens_generation: bool) -> str:
+    if token.kind == "string" and token.text[1:-1] == "tojson" and before[0].text == "map" and following == ")":
+        return f"{token.text})|map('{JSON_FILTER}'"
     if token.kind != "name":
         return token.text
     if opens_generation and token.text in _GENERATION:
         return _GENERATION[token.text]
-    if before[1].text == "|" and token.text == "tojson":
+    if token.text == "tojson" and (before[1].text == "|" or (before[1].text == "filter" and before[0].text == "")):
         return f"tojson|{JSON_FILTER}"
     if before[1].text == "|" and token.text == "format":
         return f"{FORMAT_FILTER}|format"
     if before[1].text == "." and token.text == "format" and following == "(":
         if before[0].kind != "string":
             raise TemplateError("chat template: `.format` of anything but a literal string is not allowed")
-        check_widths(before[0].text)
+        check_widths(_literal(before[0]))
+    if before[1].text == "." and token.text in _CHANGING and following == "(":
+        return f"{token.text}_is_refused"  # which is no method, as the error will say when it is reached
     return token.text
+
+
+def _literal(token: Token) -> str:
+    """The text a string token stands for."""
+    return _ESCAPE.sub(_unescape, token.text[1:-1])
+
+
+def _refuse_namespaces_as_values(source: str) -> None:
+    """A namespace may only be reached into: one that holds itself would crash whatever prints it.
+
+    Raises:
+        TemplateError: `namespace(…)` stands elsewhere than in `set NAME = namespace(…)`, or such a name stands alone.
+    """
+    tags = [[t for t in tokens if t.kind != "space"] for tokens in _tags(source)]
+    names = {tag[1].text for tag in tags if [t.text for t in tag[:1] + tag[2:5]] == ["set", "=", "namespace", "("]}
+    for tag in tags:
+        made = tag[0].text == "set" and len(tag) > 4 and tag[1].text in names and tag[3].text == "namespace"
+        for index, token in enumerate(tag):
+            is_own = made and index in (1, 3)
+            reached_into = index + 1 < len(tag) and tag[index + 1].text == "."
+            is_name = token.kind == "name" and (index == 0 or tag[index - 1].text != ".")
+            if is_name and not is_own and (token.text == "namespace" or (token.text in names and not reached_into)):
+                raise TemplateError(
+                    f"chat template: the namespace {token.text!r} is used as a value, which is not supported"
+                )
+
+
+def _tags(source: str) -> Iterator[list[Token]]:
+    """The tokens of every tag, comments left out."""
+    position = 0
+    while (opener := _OPENER.search(source, position)) is not None:
+        kind = opener.group()[:2]
+        if kind == "{#":
+            position = _after(source, "#}", opener.end())
+            continue
+        tokens, position = _tag(source, opener.end(), _CLOSERS[kind])
+        yield tokens
+        if kind == "{%" and _first_name(tokens) == "raw":
+            end = _RAW_END.search(source, position)
+            position = end.start() if end else len(source)
 
 
 def literals(source: str) -> list[str]:
@@ -173,7 +250,7 @@ def literals(source: str) -> list[str]:
             position = _after(source, "#}", opener.end())
             continue
         tokens, position = _tag(source, opener.end(), _CLOSERS[kind])
-        found.extend(_ESCAPE.sub(_unescape, token.text[1:-1]) for token in tokens if token.kind == "string")
+        found.extend(_literal(token) for token in tokens if token.kind == "string")
     found.append(source[position:])
     return [text for text in found if text]
 

@@ -7,6 +7,7 @@ templates, which put it there themselves.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, cast
 
@@ -21,6 +22,7 @@ WORDS = r"\p{word}+|[^\p{word}\s]+"
 DIGITS, DIGIT_RUNS, PUNCTUATION = r"\p{Digits}", r"\p{Digits}+", r"\p{Punctuation}"
 WHITE_SPACE_CHARACTER = r"\s"
 
+_MOST_GROWTH = 64  # how many times longer replacements may make a text; real files keep its length or triple it
 NORMALIZERS = (*normalize.FORMS, "Prepend", "Replace", "Strip", "Sequence")
 PRE_TOKENIZERS = ("Split", "ByteLevel", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit", "Sequence")
 POST_PROCESSORS = ("ByteLevel", "TemplateProcessing", "Sequence")
@@ -45,7 +47,18 @@ class PostProcessor(NamedTuple):
 
 def read_normalizer(file: Fields) -> tuple[normalize.Step, ...]:
     """The normalizer of a file."""
-    return tuple(_read_normalizer(part) for part in _parts(file, "normalizer", "normalizers", NORMALIZERS))
+    steps = tuple(_read_normalizer(part) for part in _parts(file, "normalizer", "normalizers", NORMALIZERS))
+    _check_growth(file, "normalizer", [step.content for step in steps if isinstance(step, normalize.Replace)])
+    return steps
+
+
+def _check_growth(file: Fields, part: str, contents: Sequence[str]) -> None:
+    """Refuse replacements that together could make a text many times longer: a short file could fill the memory."""
+    growth = math.prod(max(1, len(content)) for content in contents)
+    if growth > _MOST_GROWTH:
+        raise file.unsupported(
+            part, f"its replacements make a text up to {growth} times longer", allowed=f"at most {_MOST_GROWTH} times"
+        )
 
 
 def _read_normalizer(part: Fields) -> normalize.Step:
@@ -165,6 +178,7 @@ def read_decoder(file: Fields, *, byte_level: bool) -> Decoding:
             strip = _read_strip(part)
     if "Fuse" not in done or "ByteLevel" in done:
         raise file.unsupported("decoder", _listed(kinds), allowed=f"{_ORDER}; ByteLevel where the pre-tokenizer is it")
+    _check_growth(file, "decoder", [content for _, content in replace])
     return Decoding(tuple(replace), "ByteFallback" in done, strip)
 
 

@@ -34,12 +34,12 @@ class StopFilter:
         if not self._stops:
             return text
         pending = self._held + text
-        # A match must end inside the new text: everything before it has been looked at.
-        for end in range(len(self._held) + 1, len(pending) + 1):
-            for stop in self._stops:
-                if pending.endswith(stop, 0, end):
-                    self.matched, self._held = stop, ""
-                    return pending[: end - len(stop)]
+        # What is held has no whole stop string in it, so the first occurrence of each is the one that ends first.
+        found = [(at + len(stop), at, stop) for stop in self._stops if (at := pending.find(stop)) >= 0]
+        if found:
+            _, at, self.matched = min(found)
+            self._held = ""
+            return pending[:at]
         keep = self._longest_open_prefix(pending)
         self._held = pending[len(pending) - keep :]
         return pending[: len(pending) - keep]
@@ -50,9 +50,11 @@ class StopFilter:
         return held
 
     def _longest_open_prefix(self, pending: str) -> int:
-        longest = min(len(pending), max(map(len, self._stops)) - 1)
-        for length in range(longest, 0, -1):
-            tail = pending[len(pending) - length :]
-            if any(stop.startswith(tail) for stop in self._stops):
-                return length
-        return 0
+        longest = 0
+        for stop in self._stops:
+            # Only where the stop string's first character stands can it have begun.
+            at = pending.find(stop[0], max(0, len(pending) - len(stop) + 1))
+            while at >= 0 and not stop.startswith(pending[at:]):
+                at = pending.find(stop[0], at + 1)
+            longest = max(longest, len(pending) - at if at >= 0 else 0)
+        return longest

@@ -60,8 +60,15 @@ def test_a_template_that_would_never_end_is_stopped():
 
 def test_a_template_cannot_change_the_callers_messages():
     messages = [{"role": "user", "content": "Hi", "tool_calls": [{"name": "f"}]}]
-    ChatTemplate("{% set x = messages[0].tool_calls.append(1) %}").render(messages)
+    with pytest.raises(TemplateError, match="append"):
+        ChatTemplate("{% set x = messages[0].tool_calls.append(1) %}").render(messages)
     assert messages == [{"role": "user", "content": "Hi", "tool_calls": [{"name": "f"}]}]
+
+
+def test_half_a_surrogate_pair_becomes_the_replacement_character_as_in_every_text():
+    halves = [{"role": "user", "content": "a\ud800b \ud83d\ude00"}]
+    model = open_tiny(tokenizer__chat_template="{{ messages[0].content }}")
+    assert bytes(model.template.encode(halves)).decode() == "a\ufffdb \U0001f600"
 
 
 def test_text_that_looks_like_a_template_is_text():

@@ -90,6 +90,19 @@ def test_stop_strings_are_looked_for_in_the_text_only():
     assert run([THINK, "STOP", UNTHINK, "one ST", "OP two"], stops=["STOP"])[:2] == ("STOP", "one ")
 
 
+def test_a_stop_string_of_white_space_ends_the_answer_before_a_call():
+    chunks = ["Hello", "\n", "\n", CALL, '{"name": "now"}', UNCALL]
+    tokenizer = Chunks(chunks)
+    parser = OutputParser(tokenizer, MARKS, stops=["\n\n"], known_tools=TOOLS)
+    shown = [part for token_id in tokenizer.ids[:3] for part in parser.push(token_id)]
+    assert (shown, parser.is_stopped) == ([ContentText("Hello")], True)
+    assert parser.finish() == []
+
+
+def test_a_single_newline_can_be_a_stop_string():
+    assert run(["Hi", "\n", "\n"], stops=["\n"])[1] == "Hi"
+
+
 def test_text_held_for_a_stop_string_is_released_before_a_mark():
     assert run(["one ST", CALL, '{"name": "now"}', UNCALL], stops=["STOP"])[1] == "one ST"
 

@@ -86,6 +86,17 @@ def test_marks_leave_no_trace_in_json_repr_and_case_changes():
     assert prompt.is_plain
 
 
+def test_a_text_that_spells_the_marks_escape_keeps_it():
+    text = r"What is \ud840\udc00, and <|tool|>?"
+    prompt = template_of("{{ messages[0].content }}").prompt(user(text))
+    assert (prompt.text, prompt.is_plain) == (text, True)
+
+
+def test_control_tokens_begun_by_several_literals_cannot_be_completed():
+    source = "{{ '<' ~ '|' ~ messages[0].content ~ '|>' }}"
+    assert control(template_of(source).encode(user("tool"))) == []
+
+
 def test_a_text_that_already_has_the_usual_mark_gets_another():
     text = "".join(map(chr, range(0x20000, 0x20010))) + "<|tool|>"
     prompt = template_of("{{ messages[0].content }}").prompt(user(text))

@@ -354,3 +354,10 @@ def test_a_bad_file_is_refused_naming_the_place_and_what_is_allowed(data, field,
     assert type(caught.value) is error
     assert (caught.value.file, caught.value.field) == ("tokenizer.json", field)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("contents", [["aa"] * 7, ["a" * 100]])
+def test_replacements_that_make_a_text_many_times_longer_are_refused(contents):
+    steps = [{"type": "Replace", "pattern": {"String": "a"}, "content": content} for content in contents]
+    with pytest.raises(UnsupportedError, match=r"normalizer: its replacements make a text up to 1\d\d times longer"):
+        load(normalizer={"type": "Sequence", "normalizers": steps})
