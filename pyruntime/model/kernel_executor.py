@@ -272,25 +272,15 @@ class KernelExecutor:
         """
         self._host.write(0, np.ones(1, np.int32))
 
-    def forward_candidates(self, ids: Sequence[int], below: float, most: int) -> tuple[NDArray[np.int32], Array, float]:
-        """As `forward`, but only the tokens that sampling needs.
-
-        Args:
-            ids: what to append.
-            below: how far under the largest logit one may lie.
-            most: how many at most; the largest are kept.
-
-        Returns:
-            Ids ascending (n,), their logits (n,), and the largest logit.
-        """
+    def forward_candidates(self, ids: Sequence[int], below: float, most: int | None) -> tuple[NDArray[np.int32], Array]:
+        """As `GivesCandidates` says."""
+        start, vocab = self.length, self.vocab_size
         self._append(ids, MAX_TOKENS, lambda n, last: int(last), read=False)
-        place = self._plan.code.logits
-        largest = self._host.largest_logit(place, self.vocab_size)
+        largest = self._host.largest_logit(self._plan.code.logits, vocab)
         if not np.isfinite(largest):
-            self.length -= len(ids)
+            self.length = start
             self._refuse_logits()
-        found, values = self._host.candidates(place, self.vocab_size, largest - below, min(most, self.vocab_size))
-        return found, values, largest
+        return self._host.candidates(self._plan.code.logits, vocab, largest - below, min(most or vocab, vocab))
 
     def close(self) -> None:
         """Give memory and threads back; the executor cannot be used any more."""
