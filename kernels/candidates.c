@@ -2,12 +2,18 @@
 
 #include "kernels.h"
 
+// Whether place a has to leave before place b: it is smaller, or equal and comes later.
+static i32 leaves_first(const float *values, const i32 *ids, i32 a, i32 b) {
+  return values[a] < values[b] || (values[a] == values[b] && ids[a] > ids[b]);
+}
+
+// Restores the heap, whose first place leaves first, below `place`.
 static void sift_down(float *values, i32 *ids, i32 n, i32 place) {
   for (;;) {
     i32 child = 2 * place + 1;
     if (child >= n) return;
-    if (child + 1 < n && values[child + 1] < values[child]) child++;
-    if (values[place] <= values[child]) return;
+    if (child + 1 < n && leaves_first(values, ids, child + 1, child)) child++;
+    if (leaves_first(values, ids, place, child)) return;
     float value = values[place];
     i32 id = ids[place];
     values[place] = values[child], ids[place] = ids[child];

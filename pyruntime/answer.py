@@ -25,6 +25,7 @@ from pyruntime.events import (
     Timings,
     Usage,
 )
+from pyruntime.model.executor import GivesCandidates
 from pyruntime.sampling import Sampler, SamplingParams
 
 if TYPE_CHECKING:
@@ -81,6 +82,15 @@ class KVState:
         result = self._executor.forward(ids)
         self._tokens.extend(ids)
         return result
+
+    def draw(self, ids: Sequence[int], sampler: Sampler) -> int:
+        """Compute ids behind those held, and draw the token after the last one."""
+        shortlist = sampler.shortlist()
+        if shortlist is not None and isinstance(self._executor, GivesCandidates):
+            found, logits = self._executor.forward_candidates(ids, *shortlist)
+            self._tokens.extend(ids)
+            return sampler.sample_among(found, logits, self._executor.vocab_size)
+        return sampler.sample(self.forward(ids))
 
     def forward_all(self, ids: Sequence[int]) -> npt.NDArray[np.float32]:
         """Start anew with `ids`; the logits after each, (n, vocab) float32."""
@@ -150,16 +160,15 @@ class Answer:
         if await self._cancel_requested():
             yield self._finish("cancelled")
             return
-        logits = self._kv.forward(todo[last_chunk:])
+        token_id = self._kv.draw(todo[last_chunk:], self._sampler)
         yield PrefillProgress(len(todo), len(todo))
         self._stopwatch.prefill_done()
-        async with aclosing(self._decode(logits)) as events:
+        async with aclosing(self._decode(token_id)) as events:
             async for event in events:
                 yield event
 
-    async def _decode(self, logits: npt.NDArray[np.float32]) -> AsyncGenerator[Event, None]:
+    async def _decode(self, token_id: int) -> AsyncGenerator[Event, None]:
         while True:
-            token_id = self._sampler.sample(logits)
             if token_id in self._stop_ids:
                 reason: FinishReason = "stop"
                 break
@@ -175,7 +184,7 @@ class Answer:
             if await self._cancel_requested():
                 reason = "cancelled"
                 break
-            logits = self._kv.forward([token_id])
+            token_id = self._kv.draw([token_id], self._sampler)
         # What the parser still holds is part of the answer: nothing is lost at the end.
         for part in self._parser.finish():
             yield self._event(part, token_id)

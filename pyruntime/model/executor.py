@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,3 +51,22 @@ class Executor(Protocol):
 
     def reset(self) -> None:
         """Forget all positions."""
+
+
+@runtime_checkable
+class GivesCandidates(Protocol):
+    """What an executor may offer beside `Executor`: the few logits that sampling needs."""
+
+    def forward_candidates(
+        self, ids: Sequence[int], below: float, most: int | None
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """As `Executor.forward`, but only the logits of some tokens: the largest.
+
+        Args:
+            ids: what to append.
+            below: how far under the largest logit one may lie.
+            most: how many at most; None for no limit.
+
+        Returns:
+            Token ids ascending (n,), and their logits (n,).
+        """

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NoReturn
 
@@ -42,6 +43,7 @@ from pyruntime.model.program import MAX_OUTPUT, Program, compile_steps
 from pyruntime.model.program_check import check_program
 from pyruntime.model.recording import Recorder, Tables, simplified
 from pyruntime.model.rope import frequencies, rotations
+from pyruntime.model.thread_governor import ThreadGovernor
 from pyruntime.weights.names import match_gguf
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float32]
 
 _ROTATIONS_AT_A_TIME = 1024
+_TELLING = 16  # a prefill run of at least so many tokens says something about the speed of others
 
 
 @dataclass(frozen=True)
@@ -210,13 +213,25 @@ class KernelExecutor:
         plan: where things lie.
         context: positions of the KV cache.
         file: the model's file name, for errors.
+        clock: seconds, to find out how many threads are fastest.
     """
 
-    def __init__(self, host: KernelHost, config: ModelConfig, plan: MemoryPlan, *, context: int, file: str) -> None:
+    def __init__(
+        self,
+        host: KernelHost,
+        config: ModelConfig,
+        plan: MemoryPlan,
+        *,
+        context: int,
+        file: str,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._host, self._config, self._plan, self._file = host, config, plan, file
         self.context = context
         self.length = 0
-        self.threads = host.threads
+        self.threads: int | None = None  # that many compute; None lets the governors decide
+        self._clock = clock
+        self._governors = {kind: ThreadGovernor(host.threads) for kind in ("decode", "prefill")}
         self._write_tables()
 
     @property
@@ -257,25 +272,15 @@ class KernelExecutor:
         """
         self._host.write(0, np.ones(1, np.int32))
 
-    def forward_candidates(self, ids: Sequence[int], below: float, most: int) -> tuple[NDArray[np.int32], Array, float]:
-        """As `forward`, but only the tokens that sampling needs.
-
-        Args:
-            ids: what to append.
-            below: how far under the largest logit one may lie.
-            most: how many at most; the largest are kept.
-
-        Returns:
-            Ids ascending (n,), their logits (n,), and the largest logit.
-        """
+    def forward_candidates(self, ids: Sequence[int], below: float, most: int | None) -> tuple[NDArray[np.int32], Array]:
+        """As `GivesCandidates` says."""
+        start, vocab = self.length, self.vocab_size
         self._append(ids, MAX_TOKENS, lambda n, last: int(last), read=False)
-        place = self._plan.code.logits
-        largest = self._host.largest_logit(place, self.vocab_size)
+        largest = self._host.largest_logit(self._plan.code.logits, vocab)
         if not np.isfinite(largest):
-            self.length -= len(ids)
+            self.length = start
             self._refuse_logits()
-        found, values = self._host.candidates(place, self.vocab_size, largest - below, min(most, self.vocab_size))
-        return found, values, largest
+        return self._host.candidates(self._plan.code.logits, vocab, largest - below, min(most or vocab, vocab))
 
     def close(self) -> None:
         """Give memory and threads back; the executor cannot be used any more."""
@@ -302,10 +307,15 @@ class KernelExecutor:
     def _run(self, chunk: NDArray[np.int32], wanted: int) -> None:
         host = self._host
         host.write(IDS_WORD * 4 // UNIT, chunk)
-        outcome = host.run(self.threads, len(chunk), self.length, wanted)
+        governor = self._governors["decode" if len(chunk) == 1 else "prefill"]
+        threads = self.threads or governor.choose()
+        begun = self._clock()
+        outcome = host.run(threads, len(chunk), self.length, wanted)
         if outcome == number("OUTCOME", "STOPPED"):
             host.write(0, np.zeros(1, np.int32))
             raise StoppedError("forward pass: stopped before it was finished. The cache is as it was")
+        if self.threads is None and (len(chunk) == 1 or len(chunk) >= _TELLING):
+            governor.record(threads, (self._clock() - begun) / len(chunk))
         self.length += len(chunk)
 
     def _logits(self, n: int) -> Array:

@@ -1,7 +1,7 @@
 """Whether the kernels compute rightly where they run: products of every kind, compared with numpy, in a millisecond.
 
-A compiler between the sources and the processor may be wrong (the baseline compiler of one engine gets the relaxed dot
-product wrong); a wrong product would only show as nonsense in answers. Asked once, of a host of its own, before a model
+A compiler between the sources and the processor may be wrong (one engine's baseline compiler got the relaxed dot product
+with addition wrong, which therefore is not used); a wrong product would only show as nonsense in answers. Asked once, of a host of its own, before a model
 is loaded; whoever asks falls back to another executor.
 """
 

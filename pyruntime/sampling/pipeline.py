@@ -18,15 +18,16 @@ from __future__ import annotations
 
 import random
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pyruntime.errors import ParameterError
+from pyruntime.sampling.shortlist import Shortlist, enough_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pyruntime.sampling.params import SamplingParams
 
@@ -63,7 +64,39 @@ def candidates(logits: npt.ArrayLike, params: SamplingParams, counts: Mapping[in
     Returns:
         (n,) token ids and (n,) float64 probabilities that sum to 1.
     """
-    adjusted = _adjust(logits, params, counts)
+    return _survivors(_adjust(logits, params, counts), params)
+
+
+def candidates_among(
+    ids: npt.NDArray[np.integer[Any]],
+    logits: npt.ArrayLike,
+    params: SamplingParams,
+    counts: Mapping[int, int],
+    vocab_size: int,
+) -> tuple[Ids, Floats]:
+    """As `candidates`, from those logits that `shortlist.enough_for` asks for: `logits` of the ascending `ids`."""
+    adjusted = np.array(logits, dtype=np.float64)
+    for token_id, change in _changes(params, counts, vocab_size):
+        place = int(np.searchsorted(ids, token_id))
+        if place < len(ids) and ids[place] == token_id:
+            adjusted[place] += change
+    places, kept = _survivors(adjusted, params)
+    return ids[places].astype(np.intp), kept
+
+
+def adjustments(params: SamplingParams, counts: Mapping[int, int]) -> dict[int, float]:
+    """Token id → what bias and penalties add to its logit, for the ids that they touch."""
+    changes = dict(params.logit_bias)
+    if params.presence_penalty or params.frequency_penalty:
+        for token_id, count in counts.items():
+            if count > 0:
+                penalty = params.presence_penalty + params.frequency_penalty * count
+                changes[token_id] = changes.get(token_id, 0.0) - penalty
+    return changes
+
+
+def _survivors(adjusted: Floats, params: SamplingParams) -> tuple[Ids, Floats]:
+    """Places of the logits that survive every filter, ascending, and their probabilities."""
     highest = _highest(adjusted)
     if params.temperature == 0:
         best = np.array([int(np.argmax(adjusted))], dtype=np.intp)
@@ -97,7 +130,17 @@ class Sampler:
 
     def sample(self, logits: npt.ArrayLike) -> int:
         """The next token id, drawn from `probabilities(logits, params, counts so far)`."""
-        ids, kept = candidates(logits, self.params, self._counts)
+        return self._draw(*candidates(logits, self.params, self._counts))
+
+    def shortlist(self) -> Shortlist | None:
+        """What of the next logits `sample_among` needs; None when it is all of them, for `sample`."""
+        return enough_for(self.params, adjustments(self.params, self._counts))
+
+    def sample_among(self, ids: npt.NDArray[np.integer[Any]], logits: npt.ArrayLike, vocab_size: int) -> int:
+        """As `sample`, from the logits of the ascending `ids` that `shortlist` asked for."""
+        return self._draw(*candidates_among(ids, logits, self.params, self._counts, vocab_size))
+
+    def _draw(self, ids: Ids, kept: Floats) -> int:
         if ids.shape[0] == 1:
             token_id = int(ids[0])
         else:
@@ -112,20 +155,18 @@ def _adjust(logits: npt.ArrayLike, params: SamplingParams, counts: Mapping[int, 
     adjusted = np.array(logits, dtype=np.float64)
     if adjusted.ndim != 1 or adjusted.shape[0] == 0:
         raise ParameterError("logits", adjusted.shape, "one vector of at least one number")
-    for token_id, bias in params.logit_bias.items():
-        adjusted[_inside(token_id, adjusted, "logit_bias")] += bias
-    if params.presence_penalty or params.frequency_penalty:
-        for token_id, count in counts.items():
-            if count > 0:
-                penalty = params.presence_penalty + params.frequency_penalty * count
-                adjusted[_inside(token_id, adjusted, "counts")] -= penalty
+    for token_id, change in _changes(params, counts, adjusted.shape[0]):
+        adjusted[token_id] += change
     return adjusted
 
 
-def _inside(token_id: int, vector: Floats, name: str) -> int:
-    if not 0 <= token_id < vector.shape[0]:
-        raise ParameterError(name, token_id, f"token ids in [0, {vector.shape[0] - 1}]")
-    return token_id
+def _changes(params: SamplingParams, counts: Mapping[int, int], vocab_size: int) -> Iterable[tuple[int, float]]:
+    changes = adjustments(params, counts)
+    for token_id in changes:
+        if not 0 <= token_id < vocab_size:
+            name = "logit_bias" if token_id in params.logit_bias else "counts"
+            raise ParameterError(name, token_id, f"token ids in [0, {vocab_size - 1}]")
+    return changes.items()
 
 
 def _highest(adjusted: Floats) -> float:

@@ -195,11 +195,11 @@ def test_candidates_are_those_of_the_logits():
     executor = build()
     logits = executor.forward([1, 2, 3])
     executor.reset()
-    ids, values, largest = executor.forward_candidates([1, 2, 3], below=0.5, most=50)
+    ids, values = executor.forward_candidates([1, 2, 3], below=0.5, most=50)
     np.testing.assert_array_equal(ids, np.flatnonzero(logits >= logits.max() - 0.5))
     np.testing.assert_array_equal(values, logits[ids])
-    assert largest == logits.max()
-    assert len(executor.forward_candidates([4], below=1e9, most=5)[0]) == 5
+    assert len(executor.forward_candidates([4], below=np.inf, most=5)[0]) == 5
+    assert len(executor.forward_candidates([4], below=np.inf, most=None)[0]) == executor.vocab_size
 
 
 def test_wrong_ids_and_lengths_are_refused():
