@@ -81,7 +81,7 @@ def spec_from_tokenizer_json(data: bytes, name: str) -> TokenizerSpec:
         ignore_merges=bool(model.optional("ignore_merges", bool)),
         unknown_id=None if unknown is None else vocab[unknown],
         fuse_unknown=bool(model.optional("fuse_unk", bool)),
-        fallback_ids=_fallback_ids(model, vocab),
+        fallback_ids=_fallback_ids(model, vocab, text_vocab),
         decoding=decoding,
         prefix_ids=around.prefix,
         suffix_ids=around.suffix,
@@ -189,7 +189,12 @@ def _read_merges(model: Fields, vocab: Mapping[str, int], size: int) -> MergeTab
         raise model.error(f"merges[{error.index}]", str(error)) from None
 
 
-def _fallback_ids(model: Fields, vocab: Mapping[str, int]) -> tuple[int, ...]:
+def _fallback_ids(model: Fields, vocab: Mapping[str, int], text_vocab: Mapping[str, int]) -> tuple[int, ...]:
     if not model.optional("byte_fallback", bool):
         return ()
-    return tuple(vocab.get(f"<0x{byte:02X}>", -1) for byte in range(256))
+    tokens = [f"<0x{byte:02X}>" for byte in range(256)]
+    added = next((token for token in tokens if token in vocab and token not in text_vocab), None)
+    if added is not None:
+        problem = f"{added} is an added token as well, so that text could become it"
+        raise model.unsupported("byte_fallback", problem, allowed="byte tokens that are no added tokens")
+    return tuple(vocab.get(token, -1) for token in tokens)

@@ -42,7 +42,8 @@ def test_random_files_give_what_the_reference_gives_or_are_refused_by_name(seed)
         try:
             own = Tokenizer.from_tokenizer_json(data.encode())
         except UnsupportedError as error:
-            assert "normalised" in str(error)  # noqa: PT017 - the only thing here that is not supported
+            # The only two things here that are not supported; both would let text become a control token, or print as two.
+            assert any(words in str(error) for words in ("normalised", "text could become it"))  # noqa: PT017
             refused += 1
             continue
         tables = compile_tables(own.spec, SHA256)

@@ -361,3 +361,16 @@ def test_replacements_that_make_a_text_many_times_longer_are_refused(contents):
     steps = [{"type": "Replace", "pattern": {"String": "a"}, "content": content} for content in contents]
     with pytest.raises(UnsupportedError, match=r"normalizer: its replacements make a text up to 1\d\d times longer"):
         load(normalizer={"type": "Sequence", "normalizers": steps})
+
+
+def test_a_byte_token_that_is_a_control_token_is_refused_because_text_could_become_it():
+    vocab = {"b": 0} | {f"<0x{byte:02X}>": 1 + byte for byte in range(256)}
+    with pytest.raises(UnsupportedError, match=r"byte_fallback: <0x41> is an added token as well"):
+        load(
+            added_tokens=[added("<0x41>", id=1 + 0x41)],
+            pre_tokenizer=None,
+            decoder={"type": "Sequence", "decoders": LLAMA_DECODER},
+            model_vocab=vocab,
+            model_merges=[],
+            model_byte_fallback=True,
+        )
