@@ -7,6 +7,7 @@ Weights are made in the row order in which models are published; `gguf_file` reo
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -16,6 +17,7 @@ from pyruntime.model.config import ModelConfig
 from pyruntime.model.families import weight_shapes
 from pyruntime.weights.names import gguf_name
 from tests.gguf_writer import gguf_bytes
+from tests.stored_tensors import quantize
 
 
 @dataclass(frozen=True)
@@ -124,8 +126,10 @@ def digest(arrays: dict[str, np.ndarray]) -> str:
     return total.hexdigest()
 
 
-def gguf_file(model: RandomModel, arrays: dict[str, np.ndarray]) -> bytes:
-    """The model as a converter would write it."""
+def gguf_file(
+    model: RandomModel, arrays: dict[str, np.ndarray], type_of: Callable[[str], str] = lambda name: "F32"
+) -> bytes:
+    """The model as a converter would write it, each matrix in the type that `type_of` gives for our name of it."""
     config, prefix = model.config, model.config.architecture
     metadata = {
         "general.architecture": prefix,
@@ -143,7 +147,8 @@ def gguf_file(model: RandomModel, arrays: dict[str, np.ndarray]) -> bytes:
     tensors = {}
     for name, array in arrays.items():
         stored = _neighbours(array, config.head_size) if prefix == "llama" and name.endswith((".q", ".k")) else array
-        tensors[gguf_name(name)] = ("F32", stored.shape, stored.astype("<f4").tobytes())
+        type_ = type_of(name) if stored.ndim > 1 else "F32"
+        tensors[gguf_name(name)] = (type_, stored.shape, quantize(stored, type_))
     return gguf_bytes(metadata, tensors)
 
 
