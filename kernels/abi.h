@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 enum {
-  ABI_VERSION = 2,
+  ABI_VERSION = 3,
   UNIT = 64,
   OPERATION_WORDS = 16,
   NOTHING = -1,

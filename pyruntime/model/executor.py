@@ -73,7 +73,12 @@ class Stoppable(Protocol):
 
 @runtime_checkable
 class GivesCandidates(Protocol):
-    """What an executor may offer beside `Executor`: the few logits that sampling needs."""
+    """What an executor may offer beside `Executor`: the few logits that sampling needs, and a head start."""
+
+    def begin(self, token_id: int) -> None:
+        """Start on this token where other threads can, while the caller does something else: it is most likely what comes
+        next. Changes nothing that can be seen.
+        """
 
     def forward_candidates(
         self, ids: Sequence[int], below: float, most: int | None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,7 @@ MOST_THREADS = 8  # beyond, memory is the limit, not arithmetic
 
 _STOPPED = number("OUTCOME", "STOPPED")
 _ROTATIONS_AT_A_TIME = 1024
+_IDS = IDS_WORD * 4 // UNIT
 _PATIENCE_S = 0.06  # until a request to stop is heard where it cannot break in
 _FIRST_CHUNK = 16
 _TELLING = 8  # a prefill run of at least so many tokens says something about the speed of others
@@ -203,6 +204,14 @@ async def build_kernel_executor(
     return KernelExecutor(host, config, plan, context=context, file=source.name)
 
 
+class _Begun(NamedTuple):
+    """A run of one token that the helping threads have begun."""
+
+    token_id: int
+    position: int
+    threads: int
+
+
 class KernelExecutor:
     """A model in kernel memory. Implements `Executor`, where the methods are described.
 
@@ -231,6 +240,7 @@ class KernelExecutor:
         self.threads: int | None = None  # that many compute; None lets the governor decide about single tokens
         self._clock = clock
         self._governor = ThreadGovernor(host.threads)
+        self._begun: _Begun | None = None
         self._seconds_per_token = _PATIENCE_S / _FIRST_CHUNK  # in prefill
         self._write_tables()
 
@@ -295,6 +305,7 @@ class KernelExecutor:
 
     def close(self) -> None:
         """Give memory and threads back; the executor cannot be used any more."""
+        self._abandon()
         self._host.close()
 
     def _append(
@@ -316,22 +327,55 @@ class KernelExecutor:
             raise
         return found
 
+    def begin(self, token_id: int) -> None:
+        """As `GivesCandidates` says."""
+        ids = checked_ids([token_id], self.vocab_size)
+        check_room(1, self.length, self.context)
+        self._abandon()
+        threads = self.threads or self._governor.choose()
+        if threads > 1:
+            self._host.write(_IDS, ids)
+            self._host.begin(threads, 1, self.length, 1)
+            self._begun = _Begun(token_id, self.length, threads)
+
+    def _abandon(self) -> None:
+        """End what was begun and turned out not to be wanted."""
+        if self._begun is not None:
+            self.stop()
+            self._host.finish()
+            self.resume()
+            self._begun = None
+
     def _run(self, chunk: NDArray[np.int32], wanted: int) -> None:
-        host = self._host
-        host.write(IDS_WORD * 4 // UNIT, chunk)
+        host, begun = self._host, self._begun
+        if begun is not None and (len(chunk), wanted, int(chunk[0]), self.length) == (
+            1,
+            1,
+            begun.token_id,
+            begun.position,
+        ):
+            self._begun = None
+            started = self._clock()
+            self._take_note(host.finish(), 1, begun.threads, started)
+            return
+        self._abandon()
+        host.write(_IDS, chunk)
         # Runs of many tokens have so many tiles that an absent thread costs little: all take part.
         threads = self.threads or (self._governor.choose() if len(chunk) == 1 else host.threads)
-        begun = self._clock()
-        outcome = host.run(threads, len(chunk), self.length, wanted)
+        started = self._clock()
+        self._take_note(host.run(threads, len(chunk), self.length, wanted), len(chunk), threads, started)
+
+    def _take_note(self, outcome: int, n: int, threads: int, started: float) -> None:
+        """What follows from a run of `n` tokens that is over."""
         if outcome == _STOPPED:
             self.resume()
             raise StoppedError("forward pass: stopped before it was finished. The cache is as it was")
-        seconds = self._clock() - begun
-        if len(chunk) >= _TELLING:
-            self._seconds_per_token = seconds / len(chunk)
-        elif len(chunk) == 1 and self.threads is None:
+        seconds = self._clock() - started
+        if n >= _TELLING:
+            self._seconds_per_token = seconds / n
+        elif n == 1 and self.threads is None:
             self._governor.record(threads, seconds)
-        self.length += len(chunk)
+        self.length += n
 
     def _logits(self, n: int) -> Array:
         code = self._plan.code

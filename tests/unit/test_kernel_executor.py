@@ -191,6 +191,47 @@ def test_helpers_go_home_when_an_executor_is_forgotten():
     assert threading.active_count() == before
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_token_that_was_begun_gives_what_it_would_have_given(threads):
+    executor = build(threads=threads)
+    executor.prefill([1, 2, 3])
+    expected = [executor.forward_candidates([token], below=np.inf, most=None)[1] for token in (4, 5, 6)]
+    executor.truncate(3)
+    for token, values in zip((4, 5, 6), expected, strict=True):
+        executor.begin(token)
+        np.testing.assert_array_equal(executor.forward_candidates([token], below=np.inf, most=None)[1], values)
+    executor.close()
+
+
+def test_what_was_begun_and_is_not_wanted_leaves_no_trace():
+    executor = build(threads=3)
+    executor.prefill([1, 2, 3])
+    expected = executor.forward([9])
+    for others in ([9], [5, 9], [9]):  # another token, another run, the same token at another place
+        executor.truncate(3)
+        executor.begin(7 if others == [9] else 5)
+        assert executor.length == 3
+        executor.truncate(2)
+        executor.prefill([3])
+        np.testing.assert_array_equal(executor.forward([9]), expected)
+    executor.begin(4)
+    with pytest.raises(ParameterError):
+        executor.begin(101)
+    executor.begin(4)
+    executor.close()
+
+
+def test_what_was_begun_can_be_stopped():
+    executor = build(threads=2)
+    executor.prefill([1, 2, 3])
+    executor.begin(4)
+    executor.stop()
+    with pytest.raises(StoppedError):
+        executor.forward([4])
+    assert executor.length == 3
+    executor.close()
+
+
 def test_candidates_are_those_of_the_logits():
     executor = build()
     logits = executor.forward([1, 2, 3])
