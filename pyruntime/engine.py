@@ -126,6 +126,13 @@ class Engine:
         """Which executor computes: "native", "wasm" or "numpy"."""
         return self._executor.name
 
+    @property
+    def in_8_bits(self) -> tuple[str, ...]:
+        """Types of the model's file whose matrices the kernels keep as 8-bit integers, though they were not stored as
+        such: "Q6_K", "F16", … `docs/kernels.md` says what that costs.
+        """
+        return self._executor.in_8_bits
+
     def cancel(self) -> None:
         """Stop the answer that is running: at once where the executor can be stopped from another thread, and at the
         latest after the token or prefill chunk being computed.

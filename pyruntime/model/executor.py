@@ -34,6 +34,10 @@ class Executor(Protocol):
     def prefill_chunk(self) -> int:
         """How many ids of a prompt to hand over at a time: few enough that a request to stop is heard soon."""
 
+    @property
+    def in_8_bits(self) -> tuple[str, ...]:
+        """Types of the model's file whose matrices are kept as 8-bit integers, though they were not stored as such."""
+
     def prefill(self, ids: Sequence[int]) -> None:
         """Append `ids` to the cache without computing logits; errors as `forward`."""
 

@@ -32,7 +32,7 @@ from pyruntime.model.kernel_abi import (
     number,
 )
 from pyruntime.model.kernel_layout import Arena, CacheLayout, partials_bytes
-from pyruntime.model.kernel_weights import largest_range, load_weights, place_weights
+from pyruntime.model.kernel_weights import in_8_bits, largest_range, load_weights, place_weights
 from pyruntime.model.program import MAX_OUTPUT, Program, compile_steps
 from pyruntime.model.program_check import check_program
 from pyruntime.model.recording import Recorder, Tables, simplified
@@ -88,6 +88,7 @@ class MemoryPlan:
         buffers: place of the values of a run; read ranges are staged there while weights are loaded.
         code: the program, its values placed from `buffers` on.
         weights: our name → handle.
+        in_8_bits: as `Executor` says.
         n_bytes: of the whole arena.
     """
 
@@ -100,6 +101,7 @@ class MemoryPlan:
     buffers: int
     code: Program
     weights: Mapping[str, Weight]
+    in_8_bits: tuple[str, ...]
     n_bytes: int
 
 
@@ -149,7 +151,19 @@ def plan_memory(
         vocab_size=config.vocab_size,
         context=context,
     )
-    return MemoryPlan(program, claims, rotations_place, partials, candidates, cache, buffers, code, weights, arena.end)
+    return MemoryPlan(
+        program=program,
+        claims=claims,
+        rotations=rotations_place,
+        partials=partials,
+        candidates=candidates,
+        cache=cache,
+        buffers=buffers,
+        code=code,
+        weights=weights,
+        in_8_bits=in_8_bits(stored),
+        n_bytes=arena.end,
+    )
 
 
 async def build_kernel_executor(
@@ -236,6 +250,7 @@ class KernelExecutor:
     ) -> None:
         self._host, self._config, self._plan, self._file = host, config, plan, file
         self.name, self.vocab_size, self.context = host.name, config.vocab_size, context
+        self.in_8_bits = plan.in_8_bits
         self.length = 0
         self.threads: int | None = None  # that many compute; None lets the governor decide about single tokens
         self._clock = clock

@@ -68,6 +68,12 @@ def place_weights(stored: Mapping[str, TensorInfo], arena: Arena) -> dict[str, W
     return handles
 
 
+def in_8_bits(stored: Mapping[str, TensorInfo]) -> tuple[str, ...]:
+    """The stored types of the matrices that become 8-bit integers and are none, sorted."""
+    types = {tensor.type for tensor in stored.values() if len(tensor.shape) > 1}
+    return tuple(sorted(type_ for type_ in types if FORMAT_OF_TYPE[type_] == "Q8" and type_ != "Q8_0"))
+
+
 def row_ranges(tensor: TensorInfo, weight: Weight, limit: int = READ_BYTES) -> list[RowRange]:
     """The ranges in which a matrix is read: whole panels of at most `limit` bytes, or one panel if that is larger."""
     row = tensor.nbytes // weight.rows

@@ -98,6 +98,7 @@ class NumpyExecutor:
     """
 
     name = "numpy"
+    in_8_bits: tuple[str, ...] = ()
 
     def __init__(
         self, config: ModelConfig, weights: Weights[Array], *, context: int, file: str, products: Products | None = None

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pyruntime.engine import Engine
 from pyruntime.errors import FormatError
 from pyruntime.formats.gguf import read_gguf
 from pyruntime.formats.source import BytesSource, run_without_waiting
@@ -21,6 +22,7 @@ from pyruntime.model.numpy_executor import build_numpy_executor
 from tests.kernel_lab import GIVEN_LIBRARY, LabHost, make_backend
 from tests.parity.random_models import MODELS, RandomModel, gguf_file, weights
 from tests.stored_tensors import SCALES
+from tests.tiny_model import tiny_gguf
 from tooling import kernels
 
 # Rows of 256 and 512 values, because blocks of K types have 256.
@@ -88,6 +90,27 @@ def test_logits_are_numpys_on_a_file_of_mixed_types(precise):
     _, tensors, _ = opened(data)
     assert {tensor.type for tensor in tensors.values()} == {"Q4_K", "Q6_K", "F32"}
     assert relative_error(by_kernels(data, precise=precise), by_numpy(data)) < 0.12
+
+
+@pytest.mark.parametrize(
+    ("type_of", "types"),
+    [(mixed, ("Q6_K",)), ("Q8_0", ()), ("Q4_K", ()), ("F16", ("F16",)), ("Q5_0", ("Q5_0",))],
+    ids=["mixed", "Q8_0", "Q4_K", "F16", "Q5_0"],
+)
+def test_an_executor_tells_which_types_became_8_bit_weights(type_of, types):
+    config, tensors, source = opened(model_file(type_of))
+    common = {"context": 8}
+    executor = asyncio.run(build_kernel_executor(native_host(), config, tensors, source, **common))
+    executor.close()
+    assert executor.in_8_bits == types
+    assert asyncio.run(build_numpy_executor(config, tensors, source, **common)).in_8_bits == ()
+
+
+def test_the_engine_tells_what_its_executor_does():
+    kernels.build_native()
+    source = BytesSource(tiny_gguf(), "tiny.gguf")
+    assert asyncio.run(Engine.load(source, executor="native")).in_8_bits == ("F32",)
+    assert asyncio.run(Engine.load(source, executor="numpy")).in_8_bits == ()
 
 
 @pytest.mark.skipif(bool(GIVEN_LIBRARY), reason="this run is about one library")
