@@ -25,11 +25,12 @@ from pyruntime.chat.messages import move_inline_thinking
 from pyruntime.chat.output import OutputParser
 from pyruntime.chat.tool_calls import tool_names
 from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, UnsupportedError
-from pyruntime.formats.source import ByteSource, FileSource
+from pyruntime.formats.model_files import ModelFiles
+from pyruntime.formats.source import ByteSource
 from pyruntime.model import native_executor
 from pyruntime.model.native_executor import build_native_executor
 from pyruntime.model.numpy_executor import build_numpy_executor
-from pyruntime.opening import GenerationDefaults, OpenedModel, open_model, read_model
+from pyruntime.opening import GenerationDefaults, OpenedModel, files_at, open_model, read_model
 from pyruntime.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Engine:
     @classmethod
     async def load(
         cls,
-        source: str | os.PathLike[str] | ByteSource,
+        source: str | os.PathLike[str] | ByteSource | ModelFiles,
         *,
         executor: ExecutorName = "auto",
         context: int | None = None,
@@ -84,7 +85,7 @@ class Engine:
         """Open a model and read its weights.
 
         Args:
-            source: path of a `.gguf` file, or a byte source such as an entry of a store.
+            source: path of a `.gguf` file or of a model folder; or the file's bytes, or the model's files, from elsewhere.
             executor: what computes; "auto" takes the fastest that runs here.
             context: positions of the KV cache; by default the model's own, at most 4096.
             on_progress: called with the bytes of weights read so far and in all.
@@ -98,15 +99,14 @@ class Engine:
         """
         if executor not in EXECUTORS:
             raise ParameterError("executor", executor, ", ".join(EXECUTORS))
-        bytes_of = FileSource(source) if isinstance(source, str | os.PathLike) else source
-        model = await read_model(bytes_of, tables=tables)
+        files = files_at(source) if isinstance(source, str | os.PathLike) else source
+        model = await read_model(files, tables=tables)
         if executor == "auto":
             executor = "native" if native_executor.is_available(model.config) else "numpy"
         build = build_native_executor if executor == "native" else build_numpy_executor
         built = await build(
             model.config,
-            model.tensors,
-            model.source,
+            model.weights,
             context=_checked_context(context, model.config.context_length),
             on_progress=on_progress,
         )
@@ -191,7 +191,7 @@ class Engine:
     def _template(self) -> ChatTemplate:
         if self.model.template is None:
             problem = "the model has no chat template, so it cannot chat"
-            raise UnsupportedError(self.model.source.name, "chat template", problem)
+            raise UnsupportedError(self.model.file_name, "chat template", problem)
         return self.model.template
 
     def _refuse_if_busy(self) -> None:
@@ -209,7 +209,7 @@ class Engine:
         prompt = template.encode(history, tools, add_generation_prompt=True, **template_kwargs)
         if not prompt:
             problem = "it rendered nothing for these messages"
-            raise UnsupportedError(self.model.source.name, "chat template", problem)
+            raise UnsupportedError(self.model.file_name, "chat template", problem)
         if len(prompt) >= self.context:
             advice = "Shorten the conversation, or load the model with a larger context"
             raise ContextOverflowError(len(prompt) + 1, self.context, advice=advice)

@@ -42,18 +42,17 @@ from pyruntime.model.kernel_weights import largest_range, load_weights, place_we
 from pyruntime.model.program import MAX_OUTPUT, Program, compile_steps
 from pyruntime.model.program_check import check_program
 from pyruntime.model.recording import Recorder, Tables, simplified
-from pyruntime.model.rope import frequencies, rotations
+from pyruntime.model.rope import Rope
 from pyruntime.model.thread_governor import ThreadGovernor
-from pyruntime.weights.names import match_gguf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyruntime.formats.gguf import TensorInfo
-    from pyruntime.formats.source import ByteSource
+    from pyruntime.formats.tensor_info import TensorInfo
     from pyruntime.model.config import ModelConfig
     from pyruntime.model.kernel_host import KernelHost
     from pyruntime.model.recording import Handle, Weight
+    from pyruntime.weights.stored import StoredWeights
 
 Array = NDArray[np.float32]
 
@@ -150,20 +149,18 @@ def plan_memory(
 async def build_kernel_executor(
     host: KernelHost,
     config: ModelConfig,
-    tensors: Mapping[str, TensorInfo],
-    source: ByteSource,
+    weights: StoredWeights,
     *,
     context: int,
     settings: KernelSettings | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> KernelExecutor:
-    """An executor with all weights read from `source` into the host's arena. The host is closed on failure.
+    """An executor with all weights read into the host's arena. The host is closed on failure.
 
     Args:
         host: a fresh one.
-        config: from `config_from_gguf`; one that `supports`.
-        tensors: the GGUF file's tensors.
-        source: the file.
+        config: the model's shape, one that `supports`.
+        weights: where they are.
         context: positions of the KV cache, 1 … config.context_length.
         settings: quality and cache; the defaults when not given.
         on_progress: told (bytes of weights read, bytes of all weights), at the start and after each range read.
@@ -175,15 +172,15 @@ async def build_kernel_executor(
     """
     try:
         _check_context(context, config)
-        stored = match_gguf(families.weight_shapes(config), tensors, file=source.name)
+        stored = weights.match(families.weight_shapes(config))
         plan = plan_memory(config, stored, context, settings or KernelSettings(), takes_bytes=host.takes_bytes)
         try:
             host.allocate(plan.n_bytes)
         except MemoryError as error:
             problem = f"no memory for {plan.n_bytes / 1e6:,.0f} MB of weights, cache and buffers"
             advice = "Choose a smaller model or less context"
-            raise OutOfMemoryError(compose(source.name, problem, advice=advice)) from error
-        total, done = sum(tensor.nbytes for tensor in stored.values()), 0
+            raise OutOfMemoryError(compose(weights.name, problem, advice=advice)) from error
+        total, done = weights.nbytes, 0
 
         def on_read(n_bytes: int) -> None:
             nonlocal done
@@ -192,11 +189,12 @@ async def build_kernel_executor(
                 on_progress(done, total)
 
         on_read(0)
-        await load_weights(host, source, stored, plan.weights, plan.buffers, on_read)
+        await weights.check_tied_head(on_read)
+        await load_weights(host, weights.sources, stored, plan.weights, plan.buffers, on_read)
     except BaseException:
         host.close()
         raise
-    return KernelExecutor(host, config, plan, context=context, file=source.name)
+    return KernelExecutor(host, config, plan, context=context, file=weights.name)
 
 
 def _check_context(context: int, config: ModelConfig) -> None:
@@ -342,9 +340,9 @@ class KernelExecutor:
             line[control_word(name) - first] = word
         self._host.write(first * 4 // UNIT, line)
         self._host.write(plan.program, plan.code.words)
-        turns = frequencies(config.head_size, config.rope_theta)
+        rope = Rope.of(config)
         for start in range(0, self.context, _ROTATIONS_AT_A_TIME):
-            turned = rotations(turns, start, min(_ROTATIONS_AT_A_TIME, self.context - start))
+            turned = rope.rotations(start, min(_ROTATIONS_AT_A_TIME, self.context - start))
             rows = np.concatenate([turned.real, turned.imag], axis=1)
             self._host.write(plan.rotations + start * config.head_size * 4 // UNIT, rows)
 

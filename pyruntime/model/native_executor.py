@@ -12,12 +12,11 @@ from pyruntime.model.kernel_executor import KernelExecutor, KernelSettings, buil
 from pyruntime.model.kernel_self_test import computes_rightly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
-    from pyruntime.formats.gguf import TensorInfo
-    from pyruntime.formats.source import ByteSource
     from pyruntime.model.config import ModelConfig
+    from pyruntime.weights.stored import StoredWeights
 
 MOST_THREADS = 8  # beyond, memory is the limit, not arithmetic
 
@@ -37,20 +36,18 @@ def _computes_rightly(path: Path) -> bool:
 
 async def build_native_executor(
     config: ModelConfig,
-    tensors: Mapping[str, TensorInfo],
-    source: ByteSource,
+    weights: StoredWeights,
     *,
     context: int,
     threads: int | None = None,
     settings: KernelSettings | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> KernelExecutor:
-    """An executor with all weights read from `source`; as `build_kernel_executor`.
+    """An executor with all weights read; as `build_kernel_executor`.
 
     Args:
-        config: from `config_from_gguf`.
-        tensors: the GGUF file's tensors.
-        source: the file.
+        config: the model's shape.
+        weights: where they are.
         context: positions of the KV cache.
         threads: how many compute; by default one for each core, at most 8.
         settings: quality and cache.
@@ -64,16 +61,16 @@ async def build_native_executor(
     if path is None:
         problem = "there are no native kernels here"
         raise UnsupportedError(
-            source.name, "executor", problem, advice="Build them with `python build.py`, or choose the executor numpy"
+            weights.name, "executor", problem, advice="Build them with `python build.py`, or choose the executor numpy"
         )
     if not supports(config):
         problem = f"heads of {config.head_size} values are too large for the kernels"
-        raise UnsupportedError(source.name, "executor", problem, allowed="at most 256", advice="Choose numpy")
+        raise UnsupportedError(weights.name, "executor", problem, allowed="at most 256", advice="Choose numpy")
     from pyruntime.model.native_host import NativeHost, load_library, usable_cores  # noqa: PLC0415 - needs ctypes
 
     host = NativeHost(load_library(path), threads or min(usable_cores(), MOST_THREADS))
     return await build_kernel_executor(
-        host, config, tensors, source, context=context, settings=settings, on_progress=on_progress
+        host, config, weights, context=context, settings=settings, on_progress=on_progress
     )
 
 

@@ -27,15 +27,13 @@ def model(default_model):
 
 def native(model, **settings):
     return run_without_waiting(
-        build_native_executor(
-            model.config, model.tensors, model.source, context=512, settings=KernelSettings(**settings), threads=2
-        )
+        build_native_executor(model.config, model.weights, context=512, settings=KernelSettings(**settings), threads=2)
     )
 
 
 @pytest.fixture(scope="module")
 def reference(model):
-    executor = run_without_waiting(build_numpy_executor(model.config, model.tensors, model.source, context=512))
+    executor = run_without_waiting(build_numpy_executor(model.config, model.weights, context=512))
     found = []
     for case in CASES:
         executor.reset()

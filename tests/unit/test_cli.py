@@ -84,7 +84,7 @@ def test_logits_are_sorted_and_their_logprobs_are_those_of_the_whole_distributio
     ("arguments", "words"),
     [
         (["inspect", "missing.gguf"], "missing.gguf: No such file or directory. Give the path of a .gguf file"),
-        (["inspect", "."], ". Give the path of a .gguf file"),
+        (["inspect", "."], "files: 0 files end in .gguf and none in .safetensors"),
         (["chat", "MODEL", "--temperature", "-1"], "ParameterError: temperature: -1.0 is not allowed"),
         (["chat", "MODEL", "--context", "100000"], "ParameterError: context: 100000 is not allowed"),
         (["logits", "MODEL", ""], "ParameterError: ids"),
