@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyruntime.chat.output import ContentText, OutputParser, Part, ReasoningText
 from pyruntime.chat.tool_calls import InvalidToolCall, ToolCall
+from pyruntime.errors import StoppedError
 from pyruntime.events import (
     CallInvalid,
     CallReady,
@@ -25,7 +26,7 @@ from pyruntime.events import (
     Timings,
     Usage,
 )
-from pyruntime.model.executor import GivesCandidates
+from pyruntime.model.executor import GivesCandidates, Stoppable
 from pyruntime.sampling import Sampler, SamplingParams
 
 if TYPE_CHECKING:
@@ -99,6 +100,20 @@ class KVState:
         self._tokens.extend(ids)
         return result
 
+    def stop(self) -> None:
+        """Make the computation under way raise StoppedError, where the executor can."""
+        if isinstance(self._executor, Stoppable):
+            self._executor.stop()
+
+    def resume(self) -> None:
+        """Take back a `stop` that met nothing under way."""
+        if isinstance(self._executor, Stoppable):
+            self._executor.resume()
+
+    def stop_word(self) -> Any:
+        """As `Stoppable.stop_word`."""
+        return self._executor.stop_word() if isinstance(self._executor, Stoppable) else None
+
     def settle(self) -> None:
         """After an exception: agree on what both the list and the executor are sure to hold."""
         self._cut(min(len(self._tokens), self._executor.length))
@@ -142,58 +157,59 @@ class Answer:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._new_tokens = 0
+        self._next = -1  # the token drawn last
         self._cached = 0
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """Prefill, then decode until something ends the answer."""
+        reason: FinishReason = "cancelled"
+        try:
+            async with aclosing(self._prefill()) as events:
+                async for event in events:
+                    yield event
+            async with aclosing(self._decode()) as events:
+                async for event in events:
+                    yield event
+            reason = "stop" if self._next in self._stop_ids else "length"
+        except StoppedError:
+            pass
+        # What the parser still holds is part of the answer: nothing is lost at the end.
+        for part in self._parser.finish():
+            yield self._event(part, self._next)
+        yield self._finish("stop" if self._parser.is_stopped else reason)
+
+    async def _prefill(self) -> AsyncGenerator[Event, None]:
+        """The prompt's computation, and the first draw."""
         self._cached = self._kv.keep_prefix_of(self._prompt)
         self._stopwatch.prompt_ready()
         yield PromptReady(len(self._prompt), self._cached)
         todo = self._prompt[self._cached :]
         last_chunk = (len(todo) - 1) // PREFILL_CHUNK * PREFILL_CHUNK
         for start in range(0, last_chunk, PREFILL_CHUNK):
-            if await self._cancel_requested():
-                yield self._finish("cancelled")
-                return
+            await self._give_turn()
             self._kv.prefill(todo[start : start + PREFILL_CHUNK])
             yield PrefillProgress(start + PREFILL_CHUNK, len(todo))
-        if await self._cancel_requested():
-            yield self._finish("cancelled")
-            return
-        token_id = self._kv.draw(todo[last_chunk:], self._sampler)
+        await self._give_turn()
+        self._next = self._kv.draw(todo[last_chunk:], self._sampler)
         yield PrefillProgress(len(todo), len(todo))
         self._stopwatch.prefill_done()
-        async with aclosing(self._decode(token_id)) as events:
-            async for event in events:
-                yield event
 
-    async def _decode(self, token_id: int) -> AsyncGenerator[Event, None]:
-        while True:
-            if token_id in self._stop_ids:
-                reason: FinishReason = "stop"
-                break
+    async def _decode(self) -> AsyncGenerator[Event, None]:
+        """The drawn tokens, until one stops the answer or there is no room for another."""
+        while self._next not in self._stop_ids:
             self._new_tokens += 1
-            for part in self._parser.push(token_id):
-                yield self._event(part, token_id)
-            if self._parser.is_stopped:
-                reason = "stop"
-                break
-            if self._new_tokens == self._params.max_tokens or self._kv.is_full:
-                reason = "length"
-                break
-            if await self._cancel_requested():
-                reason = "cancelled"
-                break
-            token_id = self._kv.draw([token_id], self._sampler)
-        # What the parser still holds is part of the answer: nothing is lost at the end.
-        for part in self._parser.finish():
-            yield self._event(part, token_id)
-        yield self._finish("stop" if self._parser.is_stopped else reason)
+            for part in self._parser.push(self._next):
+                yield self._event(part, self._next)
+            if self._parser.is_stopped or self._new_tokens == self._params.max_tokens or self._kv.is_full:
+                return
+            await self._give_turn()
+            self._next = self._kv.draw([self._next], self._sampler)
 
-    async def _cancel_requested(self) -> bool:
-        # Gives the host's event loop a turn, in which a request to stop can arrive.
+    async def _give_turn(self) -> None:
+        """Give the host's event loop a turn, in which a request to stop can arrive; StoppedError if it has."""
         await asyncio.sleep(0)
-        return self._cancelled()
+        if self._cancelled():
+            raise StoppedError("answer: stopped by request")
 
     def _event(self, part: Part, token_id: int) -> Event:
         self._stopwatch.output()

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pyruntime.answer import Answer, KVState, Stopwatch
 from pyruntime.chat.marks import ends_inside_thinking
@@ -25,11 +25,9 @@ from pyruntime.chat.messages import move_inline_thinking
 from pyruntime.chat.output import OutputParser
 from pyruntime.chat.tool_calls import tool_names
 from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, UnsupportedError
+from pyruntime.executors import EXECUTORS, ExecutorName, Wanted, build_executor
 from pyruntime.formats.model_files import ModelFiles
 from pyruntime.formats.source import ByteSource
-from pyruntime.model import native_executor
-from pyruntime.model.native_executor import build_native_executor
-from pyruntime.model.numpy_executor import build_numpy_executor
 from pyruntime.opening import GenerationDefaults, OpenedModel, files_at, open_model, read_model
 from pyruntime.sampling import SamplingParams
 
@@ -46,9 +44,6 @@ if TYPE_CHECKING:
     from pyruntime.tables_cache import TablesCache
 
 __all__ = ["EXECUTORS", "Engine", "GenerationDefaults", "OpenedModel", "open_model"]
-
-ExecutorName = Literal["auto", "native", "numpy"]
-EXECUTORS: tuple[ExecutorName, ...] = ("auto", "native", "numpy")
 
 DEFAULT_CONTEXT = 4096
 
@@ -79,7 +74,9 @@ class Engine:
         *,
         executor: ExecutorName = "auto",
         context: int | None = None,
+        threads: int | None = None,
         on_progress: Callable[[int, int], None] | None = None,
+        on_notice: Callable[[str], None] | None = None,
         tables: TablesCache | None = None,
     ) -> Engine:
         """Open a model and read its weights.
@@ -88,27 +85,26 @@ class Engine:
             source: path of a `.gguf` file or of a model folder; or the file's bytes, or the model's files, from elsewhere.
             executor: what computes; "auto" takes the fastest that runs here.
             context: positions of the KV cache; by default the model's own, at most 4096.
+            threads: how many compute, 1 … 8; by default one for each core. numpy has its own.
             on_progress: called with the bytes of weights read so far and in all.
+            on_notice: told, in a sentence, when "auto" had to take a slower executor than it should, and why.
             tables: where the tokenizer's compiled tables are kept, if anywhere.
 
         Raises:
-            ParameterError: unknown executor, or a context outside what the model was made for.
-            FormatError, UnsupportedError, TemplateError: as `open_model`; UnsupportedError also when the native kernels
-                are asked for and are not built here.
+            ParameterError: unknown executor, or a context or number of threads outside what is allowed.
+            FormatError, UnsupportedError, TemplateError: as `open_model`; UnsupportedError also when the executor asked for
+                cannot be had here.
             OutOfMemoryError: the model would not fit; the message has the numbers.
         """
-        if executor not in EXECUTORS:
-            raise ParameterError("executor", executor, ", ".join(EXECUTORS))
+        wanted = Wanted.checked(executor, threads)
         files = files_at(source) if isinstance(source, str | os.PathLike) else source
         model = await read_model(files, tables=tables)
-        if executor == "auto":
-            executor = "native" if native_executor.is_available(model.config) else "numpy"
-        build = build_native_executor if executor == "native" else build_numpy_executor
-        built = await build(
-            model.config,
-            model.weights,
+        built = await build_executor(
+            wanted,
+            model,
             context=_checked_context(context, model.config.context_length),
             on_progress=on_progress,
+            on_notice=on_notice,
         )
         return cls(model, built)
 
@@ -124,12 +120,22 @@ class Engine:
 
     @property
     def executor_name(self) -> str:
-        """Which executor computes: "native" or "numpy"."""
+        """Which executor computes: "native", "wasm" or "numpy"."""
         return self._executor.name
 
     def cancel(self) -> None:
-        """Stop the answer that is running: it ends after the token or prefill chunk being computed."""
+        """Stop the answer that is running: at once where the executor can be stopped from another thread, and at the
+        latest after the token or prefill chunk being computed.
+        """
         self._cancelled = True
+        if self._busy:
+            self._kv.stop()
+
+    def stop_word(self) -> Any:
+        """What another thread may write 1 into, to stop what is being computed within milliseconds: in the browser, on an
+        isolated page, an Int32Array of shared memory. None where there is no such thing. `cancel` has to follow.
+        """
+        return self._kv.stop_word()
 
     def logits(self, ids: Sequence[int]) -> npt.NDArray[np.float32]:
         """Logits after each of `ids`, computed from an empty cache, (n, vocab) float32; for tests and measurements.
@@ -164,6 +170,7 @@ class Engine:
         """
         self._refuse_if_busy()
         self._busy, self._cancelled = True, False
+        self._kv.resume()
         try:
             stopwatch = Stopwatch(self._clock)
             params = params or SamplingParams()

@@ -92,7 +92,14 @@ def _message(name, *fields):
 
 # ---------------------------------------------------------------------------------------- from the page to the worker
 # `manifest` and `page` are absolute addresses; the worker, which runs from a blob, does not know the page's.
-Load = _message("Load", ("manifest", _text), ("page", _text), ("executor", _text), ("context", _optional(_count)))
+Load = _message(
+    "Load",
+    ("manifest", _text),
+    ("page", _text),
+    ("executor", _text),
+    ("context", _optional(_count)),
+    ("threads", _optional(_count)),
+)
 Chat = _message("Chat", ("id", _count), ("messages", _messages), ("sampling", _sampling))
 Cancel = _message("Cancel", ("id", _count))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float32]
 
+MOST_THREADS = 8  # beyond, memory is the limit, not arithmetic
+
 _ROTATIONS_AT_A_TIME = 1024
 _TELLING = 16  # a prefill run of at least so many tokens says something about the speed of others
 
@@ -82,6 +84,7 @@ class MemoryPlan:
         claims: place of one counter per operation.
         rotations: place of the rotation table.
         partials: place of attention's partial results.
+        candidates: place of those last asked for.
         cache: the KV cache.
         buffers: place of the values of a run; read ranges are staged there while weights are loaded.
         code: the program, its values placed from `buffers` on.
@@ -93,6 +96,7 @@ class MemoryPlan:
     claims: int
     rotations: int
     partials: int
+    candidates: int
     cache: CacheLayout
     buffers: int
     code: Program
@@ -100,9 +104,11 @@ class MemoryPlan:
     n_bytes: int
 
 
-def supports(config: ModelConfig) -> bool:
-    """Whether the kernels can run a model of this shape."""
-    return config.head_size <= MAX_HEAD
+def too_large(config: ModelConfig) -> str | None:
+    """What of the model's shape is more than the kernels can do; None when they can run it."""
+    if config.head_size > MAX_HEAD:
+        return f"heads of {config.head_size} values are more than the kernels' {MAX_HEAD}"
+    return None
 
 
 def plan_memory(
@@ -121,6 +127,7 @@ def plan_memory(
     writable = arena.end // UNIT
     cache = CacheLayout.of_model(config, settings.kv, context)
     partials = arena.take(partials_bytes(config.n_heads, config.n_kv_heads, config.head_size, cache.capacity))
+    candidates = arena.take(8 * config.vocab_size)
     cache = CacheLayout.of_model(config, settings.kv, context, arena.take(cache.n_bytes))
 
     def row_for(format_: str) -> str:
@@ -143,7 +150,7 @@ def plan_memory(
         vocab_size=config.vocab_size,
         context=context,
     )
-    return MemoryPlan(program, claims, rotations_place, partials, cache, buffers, code, weights, arena.end)
+    return MemoryPlan(program, claims, rotations_place, partials, candidates, cache, buffers, code, weights, arena.end)
 
 
 async def build_kernel_executor(
@@ -159,7 +166,7 @@ async def build_kernel_executor(
 
     Args:
         host: a fresh one.
-        config: the model's shape, one that `supports`.
+        config: the model's shape; not `too_large`.
         weights: where they are.
         context: positions of the KV cache, 1 … config.context_length.
         settings: quality and cache; the defaults when not given.
@@ -270,6 +277,14 @@ class KernelExecutor:
         """
         self._host.write(0, np.ones(1, np.int32))
 
+    def resume(self) -> None:
+        """Take back a `stop` that came when no run was under way."""
+        self._host.write(0, np.zeros(1, np.int32))
+
+    def stop_word(self) -> Any:
+        """What `stop` writes 1 into, for threads outside Python: in the browser an Int32Array of shared memory, or None."""
+        return self._host.stop_word()
+
     def forward_candidates(self, ids: Sequence[int], below: float, most: int | None) -> tuple[NDArray[np.int32], Array]:
         """As `GivesCandidates` says."""
         start, vocab = self.length, self.vocab_size
@@ -278,7 +293,10 @@ class KernelExecutor:
         if not np.isfinite(largest):
             self.length = start
             self._refuse_logits()
-        return self._host.candidates(self._plan.code.logits, vocab, largest - below, min(most or vocab, vocab))
+        plan = self._plan
+        return self._host.candidates(
+            plan.code.logits, vocab, largest - below, min(most or vocab, vocab), plan.candidates
+        )
 
     def close(self) -> None:
         """Give memory and threads back; the executor cannot be used any more."""
@@ -310,7 +328,7 @@ class KernelExecutor:
         begun = self._clock()
         outcome = host.run(threads, len(chunk), self.length, wanted)
         if outcome == number("OUTCOME", "STOPPED"):
-            host.write(0, np.zeros(1, np.int32))
+            self.resume()
             raise StoppedError("forward pass: stopped before it was finished. The cache is as it was")
         if self.threads is None and (len(chunk) == 1 or len(chunk) >= _TELLING):
             governor.record(threads, (self._clock() - begun) / len(chunk))

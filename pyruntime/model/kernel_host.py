@@ -6,7 +6,7 @@ Places are in units of `UNIT` bytes from the start of the arena, as everywhere.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,8 +56,16 @@ class KernelHost(Protocol):
     def largest_logit(self, place: int, n: int) -> float:
         """The largest of `n` logits; inf if one of them is not finite."""
 
-    def candidates(self, place: int, n: int, floor: float, most: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Ids and values of the `most` largest of those logits that are at least `floor`, ids ascending."""
+    def candidates(
+        self, place: int, n: int, floor: float, most: int, found: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Ids and values of the `most` largest of those logits that are at least `floor`, ids ascending.
+
+        `found` is a place with room for them, 8 bytes each.
+        """
+
+    def stop_word(self) -> Any:
+        """The stop word in the form in which threads outside Python may write it; None when there is none."""
 
     def close(self) -> None:
         """Send the helping threads home and give the arena back."""

@@ -121,12 +121,18 @@ class NativeHost:
         """One call."""
         return float(self._library.largest_logit(self._base + place * UNIT, n))
 
-    def candidates(self, place: int, n: int, floor: float, most: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def candidates(
+        self, place: int, n: int, floor: float, most: int, found: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """One call."""
-        ids, values = np.empty(most, np.int32), np.empty(most, np.float32)
+        room = self._bytes(found, 8 * most)
+        ids, values = room[: 4 * most].view(np.int32), room[4 * most :].view(np.float32)
         count = self._library.candidates(self._base + place * UNIT, n, floor, most, ids.ctypes.data, values.ctypes.data)
         order = np.argsort(ids[:count])
-        return ids[:count][order], values[:count][order]
+        return ids[order], values[order]
+
+    def stop_word(self) -> None:
+        """Python's own threads stop a run through the executor."""
 
     def close(self) -> None:
         """Sends the helpers home and forgets the array."""

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from pyruntime.engine import Engine
-from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, UnsupportedError
+from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, StoppedError, UnsupportedError
 from pyruntime.events import CallInvalid, CallReady, Delta, Finished, PrefillProgress, PromptReady, ReasoningDelta
 from pyruntime.formats.source import BytesSource
 from pyruntime.sampling import SamplingParams
@@ -19,6 +19,8 @@ from tests.tiny_model import (
     TOOL,
     UNCALL,
     UNTHINK,
+    ScriptedExecutor,
+    open_tiny,
     scripted_engine,
     tiny_gguf,
 )
@@ -185,6 +187,61 @@ def test_cancel_during_prefill_ends_without_text():
     assert [type(event) for event in events] == [PromptReady, PrefillProgress, Finished]
     assert (events[-1].reason, events[-1].text) == ("cancelled", "")
     assert executor.length == 32 == len(engine.kv_tokens)
+
+
+class StoppableExecutor(ScriptedExecutor):
+    """One that another thread can stop: `stop_at` is the call that is stopped from outside."""
+
+    stop_at, is_stopped = None, False
+
+    def stop(self):
+        self.is_stopped = True
+
+    def resume(self):
+        self.is_stopped = False
+
+    def stop_word(self):
+        return "the word"
+
+    def _take(self, call, ids):
+        if self.is_stopped or len(self.log) == self.stop_at:
+            self.is_stopped = False
+            raise StoppedError("stopped")
+        super()._take(call, ids)
+
+
+def stoppable_engine(*answers):
+    executor = StoppableExecutor([[*text.encode(), IM_END] for text in answers])
+    return Engine(open_tiny(), executor), executor
+
+
+@pytest.mark.parametrize(("stop_at", "text"), [(0, ""), (1, ""), (3, "He"), (4, "Hel")])
+def test_a_computation_stopped_from_outside_ends_the_answer_as_cancel_does(stop_at, text):
+    engine, executor = stoppable_engine("Hello", "Again")
+    executor.stop_at = stop_at
+    finished = answer(engine, user("a" * 40))[-1]
+    assert (finished.reason, finished.text) == ("cancelled", text)
+    assert tuple(executor.tokens) == engine.kv_tokens
+    executor.stop_at = None
+    executor._scripts = executor._scripts[-1:]
+    assert answer(engine, user("Next"))[-1].text == "Again"
+
+
+def test_cancel_stops_what_is_being_computed_and_nothing_later():
+    engine, executor = stoppable_engine("Hello", "Again")
+    engine.cancel()
+    assert not executor.is_stopped  # nothing runs that it could be about
+    assert engine.stop_word() == "the word"
+
+    async def run():
+        async for event in engine.chat(user("Hi"), GREEDY):
+            if isinstance(event, Delta):
+                engine.cancel()
+        return event
+
+    assert asyncio.run(run()).reason == "cancelled"
+    assert executor.is_stopped  # it met no computation any more
+    assert answer(engine, user("Next"))[-1].reason == "stop"
 
 
 def test_a_second_request_while_one_runs_is_refused_and_the_first_goes_on():

@@ -14,8 +14,8 @@ from pyruntime.errors import FormatError, UnsupportedError
 from pyruntime.events import Finished
 from pyruntime.formats.model_files import ModelFiles
 from pyruntime.formats.source import BytesSource, run_without_waiting
+from pyruntime.model import native_executor
 from pyruntime.model.kernel_executor import KernelSettings
-from pyruntime.model.native_executor import build_native_executor
 from pyruntime.model.numpy_executor import build_numpy_executor
 from pyruntime.opening import open_model, read_model
 from pyruntime.sampling import SamplingParams
@@ -99,7 +99,7 @@ def native():
     def build(files):
         model = opened(files)
         executor = run_without_waiting(
-            build_native_executor(
+            native_executor.build(
                 model.config, model.weights, context=64, threads=1, settings=KernelSettings(precise=True)
             )
         )
@@ -302,7 +302,7 @@ def test_each_file_is_read_from_its_beginning_to_its_end(native):
 
     files = ModelFiles("tiny", {name: Noting(data, name) for name, data in sharded().items()})
     model = run_without_waiting(read_model(files))
-    for build in (build_numpy_executor, build_native_executor):
+    for build in (build_numpy_executor, native_executor.build):
         reads.clear()
         run_without_waiting(build(model.config, model.weights, context=64))
         assert {name for name, _ in reads} == set(SHARDS)

@@ -63,13 +63,18 @@ class App:
 
     def stop(self):
         """End the answer."""
-        self._do(self._session.stop())
+        request = self._session.stop()
+        if request is not None:
+            self._link.stop_at_once()
+        self._do(request)
 
     def new_chat(self):
         """Begin a new conversation."""
         request = self._session.new_chat()
         self._forget_answer()
         self._view.clear_messages()
+        if request is not None:
+            self._link.stop_at_once()
         self._do(request)
 
     def act(self, action):

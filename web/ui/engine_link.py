@@ -4,6 +4,7 @@ Calls need the worker's Python to be up; posted messages arrive even while it co
 told once, in words, to `on_lost`. Knows the wire only through `protocol`.
 """
 
+import js
 import protocol
 
 
@@ -16,6 +17,7 @@ class EngineLink:
     def __init__(self, on_message, on_lost):
         self._on_message, self._on_lost = on_message, on_lost
         self._worker = None
+        self._stop_word = None
 
     async def open(self, script_defined):
         """Wait until the worker's Python is up.
@@ -39,11 +41,22 @@ class EngineLink:
         if message is not None and self._worker is not None:
             self._worker.sync.handle(protocol.encode(message)).catch(self._call_failed)
 
+    def stop_at_once(self):
+        """End what the worker is computing, within milliseconds, where memory is shared. The message that says so must
+        follow: the computation does not know whose wish it was.
+        """
+        if self._stop_word is not None:
+            js.Atomics.store(self._stop_word, 0, 1)
+
     def _call_failed(self, error):
         self._lost_to(error.name, error.message)
 
     def _receive(self, event):
-        if isinstance(event.data, str):  # PyScript's own messages are not texts
+        if not isinstance(event.data, str):
+            # PyScript's own messages are not texts either.
+            if js.Object.hasOwn(event.data, "stopWord"):
+                self._stop_word = event.data.stopWord
+        else:
             try:
                 message = protocol.decode(event.data)
             except protocol.ProtocolError as error:
