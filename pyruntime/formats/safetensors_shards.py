@@ -76,8 +76,8 @@ async def _read_index(files: ModelFiles) -> dict[str, str]:
         raise FormatError(WEIGHTS_INDEX, _MAP, shorten(table), allowed="an object of tensors and their files")
     for tensor, shard in table.items():
         field = f"{_MAP}: {label(tensor)}"
-        if not isinstance(shard, str) or not shard.endswith(".safetensors"):
-            raise FormatError(WEIGHTS_INDEX, field, shorten(shard), allowed="a .safetensors file")
+        if not isinstance(shard, str) or not shard.endswith(".safetensors") or "/" in shard:
+            raise FormatError(WEIGHTS_INDEX, field, shorten(shard), allowed="the name of a .safetensors file")
         if files.find(shard) is None:
             raise FormatError(WEIGHTS_INDEX, field, f"the file {label(shard)} is missing from {files.name}")
     return table

@@ -324,8 +324,14 @@ def index(**changes):
         ),
         ({"model.norm.weight": None}, rf"^{SHARDS[1]}: tensor model\.norm\.weight: it is here, and .* has it nowhere"),
         ({"new": SHARDS[0]}, rf"^{SHARDS[0]}: tensor new: it is not here, where .* has it"),
-        ({"new": "../../secret.safetensors"}, r"weight_map: new: the file \.\./\.\./secret\.safetensors is missing"),
-        ({"new": "tokenizer.json"}, r"weight_map: new: 'tokenizer\.json' \(allowed: a \.safetensors file\)"),
+        (
+            {"new": "../../secret.safetensors"},
+            r"weight_map: new: '\.\./\.\./secret\.safetensors' \(allowed: the name of ",
+        ),
+        (
+            {"new": "tokenizer.json"},
+            r"weight_map: new: 'tokenizer\.json' \(allowed: the name of a \.safetensors file\)",
+        ),
         ({"new": 7}, r"weight_map: new: 7 \(allowed"),
     ],
     ids=["another shard", "not in the index", "only in the index", "a path", "no shard's name", "a number"],
