@@ -59,7 +59,8 @@ class StoredWeights:
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors: what is read to have them."""
-        return sum(tensor.nbytes for tensor in (*self.tensors.values(), *([self.tied_head] if self.tied_head else [])))
+        beside = 0 if self.tied_head is None else self.tied_head.nbytes
+        return beside + sum(tensor.nbytes for tensor in self.tensors.values())
 
     def match(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, TensorInfo]:
         """Our name → the tensor, for every weight in `shapes`; errors as `match_tensors`."""

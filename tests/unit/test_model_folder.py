@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 
 import numpy as np
 import pytest
 
 from pyruntime.cli import main
+from pyruntime.delivery.store import MemoryStore
 from pyruntime.engine import Engine
 from pyruntime.errors import FormatError, UnsupportedError
 from pyruntime.events import Finished
@@ -19,7 +21,10 @@ from pyruntime.model.kernel_executor import KernelSettings
 from pyruntime.model.numpy_executor import build_numpy_executor
 from pyruntime.opening import open_model, read_model
 from pyruntime.sampling import SamplingParams
+from pyruntime.tables_cache import StoredTables
+from pyruntime.text import tokenizer_json
 from pyruntime.weights import stored
+from tests.delivery_fakes import Network, run
 from tests.safetensors_writer import safetensors_bytes
 from tests.tiny_folder import (
     SHARDS,
@@ -225,6 +230,21 @@ def test_a_file_far_too_large_is_refused_before_it_is_read(name):
 def test_a_template_that_is_no_text_is_refused_by_name():
     with pytest.raises(FormatError, match=r"^chat_template\.jinja: text: not UTF-8 at byte 1"):
         opened(tiny_folder() | {"chat_template.jinja": b"a\xff"})
+
+
+def test_the_tokenizers_tables_are_made_once_and_bound_to_its_file(monkeypatch):
+    files = tiny_folder()
+    tables = StoredTables(
+        MemoryStore(),
+        Network({}),
+        site="https://page.example/",
+        source_sha256=hashlib.sha256(files["tokenizer.json"]).hexdigest(),
+    )
+    first = run(read_model(in_memory(files), tables=tables))
+    monkeypatch.setattr(tokenizer_json, "spec_from_tokenizer_json", lambda *_: pytest.fail("made again"))
+    again = run(read_model(in_memory(files), tables=tables))
+    assert again.tokenizer.encode("Hé 12") == first.tokenizer.encode("Hé 12")
+    assert again.tokenizer.special_tokens == first.tokenizer.special_tokens
 
 
 # ------------------------------------------------------------------------------------------------------- the output head
