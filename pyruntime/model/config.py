@@ -126,8 +126,9 @@ async def read_gguf_config(file: GGUFFile, source: ByteSource) -> ModelConfig:
     Raises:
         FormatError, UnsupportedError: as `config_from_gguf`.
     """
-    tensor = file.tensors.get(GGUF_ROPE_DIVISORS)
-    divisors = None if tensor is None else await _read_divisors(tensor, source)
+    tensor, divisors = file.tensors.get(GGUF_ROPE_DIVISORS), None
+    if tensor is not None and file.metadata.get("general.architecture") == "llama":
+        divisors = await _read_divisors(tensor, source)
     return config_from_gguf(file.metadata, file.tensors, file.name, divisors)
 
 
@@ -143,14 +144,12 @@ def config_from_gguf(
         metadata: the file's metadata.
         tensors: the file's tensors; the embedding gives the vocabulary's size, a missing head means it is tied.
         name: the file's name, for errors.
-        divisors: the values of the tensor `GGUF_ROPE_DIVISORS`, if the file has it.
+        divisors: the values of the tensor `GGUF_ROPE_DIVISORS`, if the file of a llama has it.
 
     Raises:
         UnsupportedError: the architecture, or a key that changes the mathematics, is not supported.
         FormatError: a field is missing, of the wrong type, out of its interval, or contradicts another.
     """
-    if (divisors is None) == (GGUF_ROPE_DIVISORS in tensors):
-        raise ParameterError("divisors", divisors, f"the values of {GGUF_ROPE_DIVISORS}, where the file has it")
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str):
         found = "missing" if architecture is None else f"{shorten(architecture)} is not a name"
@@ -160,6 +159,10 @@ def config_from_gguf(
         raise UnsupportedError(
             name, "general.architecture", f"{shorten(architecture)} is not supported", allowed=allowed
         )
+    if GGUF_ROPE_DIVISORS in tensors and architecture != "llama":
+        raise UnsupportedError(name, GGUF_ROPE_DIVISORS, f"a tensor that {architecture} does not use", allowed="absent")
+    if (divisors is None) == (GGUF_ROPE_DIVISORS in tensors):
+        raise ParameterError("divisors", divisors, f"the values of {GGUF_ROPE_DIVISORS}, where the file has it")
     prefix = f"{architecture}."
     own = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
     fields = Fields(own, prefix, name)
@@ -172,7 +175,7 @@ def config_from_gguf(
     context_length = fields.integer("context_length", 1, 1 << 24)
     scaling = _rope_scaling(fields, context_length)
     if divisors is not None:
-        scaling = _divided(divisors, architecture, head_size, scaling, name)
+        scaling = _divided(divisors, head_size, scaling, name)
     config = ModelConfig(
         architecture=architecture,
         n_layers=fields.integer("block_count", 1, 1024),
@@ -240,13 +243,10 @@ async def _read_divisors(tensor: TensorInfo, source: ByteSource) -> tuple[float,
     return tuple(map(float, values))
 
 
-def _divided(
-    divisors: tuple[float, ...], architecture: str, head_size: int, other: RopeScaling | None, name: str
-) -> DividedFrequencies:
+def _divided(divisors: tuple[float, ...], head_size: int, other: RopeScaling | None, name: str) -> DividedFrequencies:
     """The scaling by a list of numbers, which must fit the model and be the only one."""
-    if architecture != "llama" or other is not None:
-        problem = f"a tensor that {architecture} does not use" if other is None else "beside another scaling"
-        raise UnsupportedError(name, GGUF_ROPE_DIVISORS, problem, allowed="a llama without rope.scaling")
+    if other is not None:
+        raise UnsupportedError(name, GGUF_ROPE_DIVISORS, "beside another scaling", allowed="one of the two")
     if len(divisors) != head_size // 2:
         raise FormatError(name, GGUF_ROPE_DIVISORS, f"{len(divisors)} values", allowed=str(head_size // 2))
     return DividedFrequencies(divisors)

@@ -245,6 +245,11 @@ def test_divisors_that_do_not_fit_are_refused_by_the_tensors_name(values, option
         divided(values, **options)
 
 
+def test_a_file_of_another_architecture_is_refused_for_that_whatever_its_divisors():
+    with pytest.raises(UnsupportedError, match=r"^m\.gguf: general\.architecture: 'gemma3'"):
+        divided([[1.0] * 32], architecture="gemma3")
+
+
 def test_divisors_are_never_left_out_by_oversight():
     tensors = {"rope_freqs.weight": TensorInfo("rope_freqs.weight", (32,), "F32", 0, 128)}
     with pytest.raises(ParameterError, match=r"divisors: None is not allowed"):
