@@ -105,7 +105,8 @@ def _add_inspect(commands: Any) -> None:
 
 
 def _add_logits(commands: Any) -> None:
-    command = _add_command(commands, "logits", _logits, "Print the most probable next tokens after a text.")
+    about = "Print the most probable next tokens after a text. A begin token comes first where the model wants one."
+    command = _add_command(commands, "logits", _logits, about)
     command.add_argument("text", metavar="TEXT", help="the text, or - to read it from standard input")
     command.add_argument("--control", action="store_true", help="recognise control tokens in the text")
     command.add_argument("--top", type=int, default=10, help="how many (default %(default)s)")
@@ -252,7 +253,10 @@ def _shown(value: Any) -> Any:
 def _logits(options: argparse.Namespace) -> int:
     engine = _load(options)
     tokenizer = engine.model.tokenizer
-    last = engine.logits(_encode(options, tokenizer, _text(options)))[-1]
+    ids = _encode(options, tokenizer, _text(options))
+    if tokenizer.add_bos and tokenizer.bos_id is not None and ids[:1] != [tokenizer.bos_id]:
+        ids = [tokenizer.bos_id, *ids]
+    last = engine.logits(ids)[-1]
     log_probabilities = last - last.max()
     log_probabilities -= np.log(np.exp(log_probabilities, dtype=np.float64).sum())
     best = np.argsort(-last, kind="stable")[: max(1, options.top)]

@@ -17,15 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from pyruntime.errors import (
-    ContextOverflowError,
-    FormatError,
-    OutOfMemoryError,
-    ParameterError,
-    StoppedError,
-    compose,
-)
+from pyruntime.errors import FormatError, OutOfMemoryError, StoppedError, compose
 from pyruntime.model import families
+from pyruntime.model.checks import check_context, check_room, check_truncation, checked_ids
 from pyruntime.model.decoder import Weights
 from pyruntime.model.kernel_abi import (
     CONTROL_BYTES,
@@ -181,7 +175,7 @@ async def build_kernel_executor(
         OutOfMemoryError: the arena cannot be had.
     """
     try:
-        _check_context(context, config)
+        check_context(context, config)
         stored = weights.match(families.weight_shapes(config))
         plan = plan_memory(config, stored, context, settings or KernelSettings(), takes_bytes=host.takes_bytes)
         try:
@@ -207,11 +201,6 @@ async def build_kernel_executor(
     return KernelExecutor(host, config, plan, context=context, file=weights.name)
 
 
-def _check_context(context: int, config: ModelConfig) -> None:
-    if not 1 <= context <= config.context_length:
-        raise ParameterError("context", context, f"1 … {config.context_length}, the model's own")
-
-
 class KernelExecutor:
     """A model in kernel memory. Implements `Executor`, where the methods are described.
 
@@ -235,23 +224,13 @@ class KernelExecutor:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._host, self._config, self._plan, self._file = host, config, plan, file
-        self.context = context
+        self.name, self.vocab_size, self.context = host.name, config.vocab_size, context
         self.length = 0
         self.threads: int | None = None  # that many compute; None lets the governor decide about single tokens
         self._clock = clock
         self._governor = ThreadGovernor(host.threads)
         self._seconds_per_token = _PATIENCE_S / _FIRST_CHUNK  # in prefill
         self._write_tables()
-
-    @property
-    def name(self) -> str:
-        """What it runs on."""
-        return self._host.name
-
-    @property
-    def vocab_size(self) -> int:
-        """Width of the logits."""
-        return self._config.vocab_size
 
     @property
     def prefill_chunk(self) -> int:
@@ -276,8 +255,7 @@ class KernelExecutor:
 
     def truncate(self, length: int) -> None:
         """Forget the positions from `length` on."""
-        if not 0 <= length <= self.length:
-            raise ParameterError("length", length, f"0 … {self.length}, the positions in the cache")
+        check_truncation(length, self.length)
         self.length = length
 
     def reset(self) -> None:
@@ -321,7 +299,8 @@ class KernelExecutor:
         self, ids: Sequence[int], at_a_time: int, rows_wanted: Callable[[int, bool], int], *, read: bool = True
     ) -> list[Array]:
         """The logits of each chunk that wants some; all chunks are in the cache, or on an error none."""
-        checked = self._check(ids)
+        checked = checked_ids(ids, self.vocab_size)
+        check_room(len(checked), self.length, self.context)
         start, found = self.length, []
         try:
             for n in range(0, len(checked), at_a_time):
@@ -381,18 +360,3 @@ class KernelExecutor:
             turned = rope.rotations(start, min(_ROTATIONS_AT_A_TIME, self.context - start))
             rows = np.concatenate([turned.real, turned.imag], axis=1)
             self._host.write(plan.rotations + start * config.head_size * 4 // UNIT, rows)
-
-    def _check(self, ids: Sequence[int]) -> NDArray[np.int32]:
-        if len(ids) == 1 and type(ids[0]) is int and 0 <= ids[0] < self.vocab_size and self.length < self.context:
-            return np.array(ids, np.int32)  # the usual case, in a tenth of the time
-        array = np.asarray(ids)
-        allowed = f"at least one token id, each an integer 0 … {self.vocab_size - 1}"
-        if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":
-            raise ParameterError("ids", ids, allowed)
-        outside = array[(array < 0) | (array >= self.vocab_size)]
-        if outside.size:
-            raise ParameterError("ids", int(outside[0]), allowed)
-        if self.length + array.size > self.context:
-            advice = "Shorten the prompt, or open the model with more context"
-            raise ContextOverflowError(self.length + array.size, self.context, advice=advice)
-        return array.astype(np.int32)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pyruntime.errors import FormatError
-from pyruntime.formats.tensor_types import TENSOR_TYPES
 from pyruntime.model.kernel_abi import PANEL_ROWS, number
 from pyruntime.model.kernel_layout import FORMAT_OF_TYPE, Arena, matrix_bytes, row_bytes
 from pyruntime.model.recording import Weight
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
     from pyruntime.model.kernel_host import KernelHost
 
 _VERDICTS = {
-    1: ("a scale or value is not finite", "finite numbers"),
-    2: ("a value is too large for 8-bit weights", "at most 8 million"),
+    number("VERDICT", "NOT_FINITE"): ("a scale or value is not finite", "finite numbers"),
+    number("VERDICT", "TOO_LARGE"): ("a value is too large for 8-bit weights", "at most 8 million"),
+    number("VERDICT", "SCALE_TOO_LARGE"): ("a scale or minimum is too large for 4-bit weights", "at most 65,504"),
 }
 
 
@@ -130,8 +130,3 @@ async def load_weights(
                 problem, allowed = _VERDICTS[verdict]
                 raise FormatError(source.name, tensor.name, problem, allowed=allowed)
             on_read(rows.n_bytes)
-
-
-def is_supported(tensor: TensorInfo) -> bool:
-    """Whether the kernels have a format for the tensor's type."""
-    return tensor.type in FORMAT_OF_TYPE and tensor.type in TENSOR_TYPES

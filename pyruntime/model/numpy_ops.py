@@ -36,9 +36,9 @@ class NumpyOps:
         self._rope = Rope.of(config)
         # Added to the scores of a run's own positions: a query does not see the keys behind it.
         self._mask = np.triu(np.full((max_run, max_run), -np.inf, np.float32), k=1)
-        self.start_run(np.empty(0, np.intp), slice(0))
+        self.start_run(np.empty(0, np.int32), slice(0))
 
-    def start_run(self, ids: NDArray[np.intp], rows: slice) -> None:
+    def start_run(self, ids: NDArray[np.int32], rows: slice) -> None:
         """Begin a run over `ids` that wants the logits of `rows`."""
         self._ids, self._rows = ids, rows
         # Once per run and not per layer; (n, 1, head_size / 2), the middle for all heads.

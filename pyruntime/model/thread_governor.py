@@ -14,9 +14,9 @@ import statistics
 from collections import deque
 
 PROBE_RUNS = 3  # runs with another number before it is judged
-SOON_RUNS = 16  # runs before the first trial, and after something has changed
+SOON_RUNS = 32  # runs before the first trial, and after something has changed
 CALM_RUNS = 256  # runs between two trials at most
-_SLOW = 1.25  # times the median when last judged: something has changed
+_SLOW = 1.5  # times the median when last judged: something has changed
 _BETTER = 0.95  # of the present median: worth changing for
 
 

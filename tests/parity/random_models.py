@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -21,6 +22,7 @@ from pyruntime.model.rope import LinearScaling, Llama3Scaling, YarnScaling, freq
 from pyruntime.weights.names import GGUF_ROPE_DIVISORS, gguf_name, hf_name
 from tests.gguf_writer import gguf_bytes
 from tests.safetensors_writer import safetensors_bytes
+from tests.stored_tensors import quantize
 
 
 @dataclass(frozen=True)
@@ -165,8 +167,10 @@ def digest(arrays: dict[str, np.ndarray]) -> str:
     return total.hexdigest()
 
 
-def gguf_file(model: RandomModel, arrays: dict[str, np.ndarray]) -> bytes:
-    """The model as a converter would write it."""
+def gguf_file(
+    model: RandomModel, arrays: dict[str, np.ndarray], type_of: Callable[[str], str] = lambda name: "F32"
+) -> bytes:
+    """The model as a converter would write it, each matrix in the type that `type_of` gives for our name of it."""
     config, prefix = model.config, model.config.architecture
     metadata = {
         "general.architecture": prefix,
@@ -188,7 +192,8 @@ def gguf_file(model: RandomModel, arrays: dict[str, np.ndarray]) -> bytes:
         tensors[GGUF_ROPE_DIVISORS] = ("F32", divisors.shape, divisors.tobytes())
     for name, array in arrays.items():
         stored = _neighbours(array, config.head_size) if prefix == "llama" and name.endswith((".q", ".k")) else array
-        tensors[gguf_name(name)] = ("F32", stored.shape, stored.astype("<f4").tobytes())
+        type_ = type_of(name) if stored.ndim > 1 else "F32"
+        tensors[gguf_name(name)] = (type_, stored.shape, quantize(stored, type_))
     return gguf_bytes(metadata, tensors)
 
 
