@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from pyruntime.formats.source import run_without_waiting
 from pyruntime.model import native_executor
-from pyruntime.model.kernel_executor import KernelSettings
+from pyruntime.model.kernel_plan import KernelSettings
 from pyruntime.model.native_host import usable_cores
 from pyruntime.opening import OpenedModel, open_model
 from tooling import cache
@@ -47,8 +47,7 @@ def measure(model: OpenedModel, settings: KernelSettings, rounds: int) -> dict[s
     executor = run_without_waiting(
         native_executor.build(
             model.config,
-            model.tensors,
-            model.source,
+            model.weights,
             context=min(1024, model.config.context_length),
             threads=threads[-1],
             settings=settings,
@@ -115,9 +114,7 @@ def main() -> int:
     print("|---|" + "---|" * len(threads))
     for name, found in speeds.items():
         print(f"| {name} |" + "".join(f" {found[n]:.0f} |" for n in threads))
-    print(
-        json.dumps({"model": model.source.name, "machine": platform.machine(), "busy": options.busy, "speeds": speeds})
-    )
+    print(json.dumps({"model": model.file_name, "machine": platform.machine(), "busy": options.busy, "speeds": speeds}))
     return 0
 
 

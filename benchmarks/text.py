@@ -44,7 +44,7 @@ from pyruntime.delivery.obtain_browser import obtain_model
 from pyruntime.formats.gguf import read_gguf
 
 model = await obtain_model("seed/default.json", page_url=page_url)
-metadata = (await read_gguf(model.main_file())).metadata
+metadata = (await read_gguf(*model.files.values())).metadata
 files = [await (await pyfetch(address)).bytes() for address in addresses]
 None
 """

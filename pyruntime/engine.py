@@ -28,8 +28,9 @@ from pyruntime.chat.output import OutputParser
 from pyruntime.chat.tool_calls import tool_names
 from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, TemplateError, UnsupportedError
 from pyruntime.executors import EXECUTORS, ExecutorName, Wanted, build_executor
-from pyruntime.formats.source import ByteSource, FileSource
-from pyruntime.opening import GenerationDefaults, OpenedModel, open_model, read_model
+from pyruntime.formats.model_files import ModelFiles
+from pyruntime.formats.source import ByteSource
+from pyruntime.opening import GenerationDefaults, OpenedModel, files_at, open_model, read_model
 from pyruntime.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Engine:
     @classmethod
     async def load(
         cls,
-        source: str | os.PathLike[str] | ByteSource,
+        source: str | os.PathLike[str] | ByteSource | ModelFiles,
         *,
         executor: ExecutorName = "auto",
         context: int | None = None,
@@ -85,7 +86,7 @@ class Engine:
         """Open a model and read its weights.
 
         Args:
-            source: path of a `.gguf` file, or a byte source such as an entry of a store.
+            source: path of a `.gguf` file or of a model folder; or the file's bytes, or the model's files, from elsewhere.
             executor: what computes; "auto" takes the fastest that runs here.
             context: positions of the KV cache; by default the model's own, at most 4096.
             threads: how many compute, 1 … 8; by default one for each core. numpy has its own.
@@ -99,9 +100,9 @@ class Engine:
                 cannot be had here.
             OutOfMemoryError: the model would not fit; the message has the numbers.
         """
-        bytes_of = FileSource(source) if isinstance(source, str | os.PathLike) else source
         wanted = Wanted.checked(executor, threads)
-        model = await read_model(bytes_of, tables=tables)
+        files = files_at(source) if isinstance(source, str | os.PathLike) else source
+        model = await read_model(files, tables=tables)
         built = await build_executor(
             wanted,
             model,
@@ -225,7 +226,7 @@ class Engine:
     def _template(self) -> ChatTemplate:
         if self.model.template is None:
             problem = "the model has no chat template, so it cannot chat"
-            raise UnsupportedError(self.model.source.name, "chat template", problem)
+            raise UnsupportedError(self.model.file_name, "chat template", problem)
         return self.model.template
 
     def _refuse_if_busy(self) -> None:
@@ -243,7 +244,7 @@ class Engine:
         prompt = template.encode(history, tools, add_generation_prompt=True, **template_kwargs)
         if not prompt:
             problem = "it rendered nothing for these messages"
-            raise UnsupportedError(self.model.source.name, "chat template", problem)
+            raise UnsupportedError(self.model.file_name, "chat template", problem)
         if len(prompt) >= self.context:
             advice = "Shorten the conversation, or load the model with a larger context"
             raise ContextOverflowError(len(prompt) + 1, self.context, advice=advice)

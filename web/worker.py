@@ -107,7 +107,7 @@ class Worker:
         verification = asyncio.ensure_future(model.verify())
         try:
             engine = await Engine.load(
-                model.main_file(),
+                model.model_files(),
                 executor=request.executor,
                 context=request.context,
                 threads=request.threads,
@@ -117,7 +117,7 @@ class Worker:
                     model.store,
                     BrowserFetcher(request.page, ()),
                     site=request.page,
-                    source_sha256=model.manifest.main_file().sha256,
+                    source_sha256=model.manifest.tokenizer_file().sha256,
                 ),
             )
             engine.check_can_chat()

@@ -1,4 +1,4 @@
-"""The executor over compiled kernels: lays out memory, records the forward pass once, and replays it in one call per run.
+"""The executor over compiled kernels: records the forward pass once (`kernel_plan.py`), and replays it in one call per run.
 
 - It is the same for every host (`kernel_host.py`): CPython with a native library, the browser with WebAssembly.
 - The cache has its full size from the start and is never moved; what was not used takes no memory where the system gives
@@ -11,8 +11,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,34 +19,19 @@ from numpy.typing import NDArray
 from pyruntime.errors import FormatError, OutOfMemoryError, StoppedError, compose
 from pyruntime.model import families
 from pyruntime.model.checks import check_context, check_room, check_truncation, checked_ids
-from pyruntime.model.decoder import Weights
-from pyruntime.model.kernel_abi import (
-    CONTROL_BYTES,
-    IDS_WORD,
-    MAX_HEAD,
-    MAX_TOKENS,
-    OPERATION_WORDS,
-    UNIT,
-    control_word,
-    number,
-)
-from pyruntime.model.kernel_layout import Arena, CacheLayout, partials_bytes
-from pyruntime.model.kernel_weights import in_8_bits, largest_range, load_weights, place_weights
-from pyruntime.model.program import MAX_OUTPUT, Program, compile_steps
-from pyruntime.model.program_check import check_program
-from pyruntime.model.recording import Recorder, Tables, simplified
-from pyruntime.model.rope import frequencies, rotations
+from pyruntime.model.kernel_abi import IDS_WORD, MAX_TOKENS, UNIT, control_word, number
+from pyruntime.model.kernel_plan import KernelSettings, MemoryPlan, plan_memory
+from pyruntime.model.kernel_weights import load_weights
+from pyruntime.model.program import MAX_OUTPUT
+from pyruntime.model.rope import Rope
 from pyruntime.model.thread_governor import ThreadGovernor
-from pyruntime.weights.names import match_gguf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from pyruntime.formats.gguf import TensorInfo
-    from pyruntime.formats.source import ByteSource
     from pyruntime.model.config import ModelConfig
     from pyruntime.model.kernel_host import KernelHost
-    from pyruntime.model.recording import Handle, Weight
+    from pyruntime.weights.stored import StoredWeights
 
 Array = NDArray[np.float32]
 
@@ -61,128 +45,21 @@ _FIRST_CHUNK = 16
 _TELLING = 8  # a prefill run of at least so many tokens says something about the speed of others
 
 
-@dataclass(frozen=True)
-class KernelSettings:
-    """What is chosen when a model is loaded.
-
-    Attributes:
-        precise: 16-bit activations for 4-bit weights too.
-        kv: how keys and values are cached.
-    """
-
-    precise: bool = False
-    kv: Literal["INT16", "INT8"] = "INT16"
-
-
-@dataclass(frozen=True)
-class MemoryPlan:
-    """Where everything lies, decided before anything is allocated.
-
-    Attributes:
-        program: place of the operations.
-        claims: place of one counter per operation.
-        rotations: place of the rotation table.
-        partials: place of attention's partial results.
-        candidates: place of those last asked for.
-        cache: the KV cache.
-        buffers: place of the values of a run; read ranges are staged there while weights are loaded.
-        code: the program, its values placed from `buffers` on.
-        weights: our name → handle.
-        in_8_bits: as `Executor` says.
-        n_bytes: of the whole arena.
-    """
-
-    program: int
-    claims: int
-    rotations: int
-    partials: int
-    candidates: int
-    cache: CacheLayout
-    buffers: int
-    code: Program
-    weights: Mapping[str, Weight]
-    in_8_bits: tuple[str, ...]
-    n_bytes: int
-
-
-def too_large(config: ModelConfig) -> str | None:
-    """What of the model's shape is more than the kernels can do; None when they can run it."""
-    if config.head_size > MAX_HEAD:
-        return f"heads of {config.head_size} values are more than the kernels' {MAX_HEAD}"
-    return None
-
-
-def plan_memory(
-    config: ModelConfig,
-    stored: Mapping[str, TensorInfo],
-    context: int,
-    settings: KernelSettings,
-    *,
-    takes_bytes: bool,
-) -> MemoryPlan:
-    """The plan for a model whose cache has `context` positions."""
-    arena = Arena()
-    arena.take(CONTROL_BYTES)
-    rotations_place = arena.take(4 * config.head_size * context)
-    weights = place_weights(stored, arena)
-    writable = arena.end // UNIT
-    cache = CacheLayout.of_model(config, settings.kv, context)
-    partials = arena.take(partials_bytes(config.n_heads, config.n_kv_heads, config.head_size, cache.capacity))
-    candidates = arena.take(8 * config.vocab_size)
-    cache = CacheLayout.of_model(config, settings.kv, context, arena.take(cache.n_bytes))
-
-    def row_for(format_: str) -> str:
-        if format_ == "Q8" or not takes_bytes:
-            return "INT16"
-        return "SPLIT" if settings.precise else "INT8"
-
-    recorder = Recorder(config, Tables(cache.words, rotations_place, partials), row_for)
-    handles: dict[str, Handle] = dict(weights)
-    families.forward(config, recorder, Weights.from_names(handles, config.n_layers))
-    steps = simplified(recorder.steps)
-    program, claims = arena.take(4 * OPERATION_WORDS * len(steps)), arena.take(8 * len(steps))
-    buffers = arena.end // UNIT
-    code = compile_steps(steps, buffers)
-    arena.take(max(code.buffer_bytes, largest_range(stored)))
-    check_program(
-        code.words,
-        arena_bytes=arena.end,
-        writable_from=writable,
-        vocab_size=config.vocab_size,
-        context=context,
-    )
-    return MemoryPlan(
-        program=program,
-        claims=claims,
-        rotations=rotations_place,
-        partials=partials,
-        candidates=candidates,
-        cache=cache,
-        buffers=buffers,
-        code=code,
-        weights=weights,
-        in_8_bits=in_8_bits(stored),
-        n_bytes=arena.end,
-    )
-
-
 async def build_kernel_executor(
     host: KernelHost,
     config: ModelConfig,
-    tensors: Mapping[str, TensorInfo],
-    source: ByteSource,
+    weights: StoredWeights,
     *,
     context: int,
     settings: KernelSettings | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> KernelExecutor:
-    """An executor with all weights read from `source` into the host's arena. The host is closed on failure.
+    """An executor with all weights read into the host's arena. The host is closed on failure.
 
     Args:
         host: a fresh one.
-        config: from `config_from_gguf`; not `too_large`.
-        tensors: the GGUF file's tensors.
-        source: the file.
+        config: the model's shape; not `too_large`.
+        weights: where they are.
         context: positions of the KV cache, 1 … config.context_length.
         settings: quality and cache; the defaults when not given.
         on_progress: told (bytes of weights read, bytes of all weights), at the start and after each range read.
@@ -194,15 +71,15 @@ async def build_kernel_executor(
     """
     try:
         check_context(context, config)
-        stored = match_gguf(families.weight_shapes(config), tensors, file=source.name)
+        stored = weights.match(families.weight_shapes(config))
         plan = plan_memory(config, stored, context, settings or KernelSettings(), takes_bytes=host.takes_bytes)
         try:
             host.allocate(plan.n_bytes)
         except MemoryError as error:
             problem = f"no memory for {plan.n_bytes / 1e6:,.0f} MB of weights, cache and buffers"
             advice = "Choose a smaller model or less context"
-            raise OutOfMemoryError(compose(source.name, problem, advice=advice)) from error
-        total, done = sum(tensor.nbytes for tensor in stored.values()), 0
+            raise OutOfMemoryError(compose(weights.name, problem, advice=advice)) from error
+        total, done = weights.nbytes, 0
 
         def on_read(n_bytes: int) -> None:
             nonlocal done
@@ -211,11 +88,12 @@ async def build_kernel_executor(
                 on_progress(done, total)
 
         on_read(0)
-        await load_weights(host, source, stored, plan.weights, plan.buffers, on_read)
+        await weights.check_tied_head(on_read)
+        await load_weights(host, weights.sources, stored, plan.weights, plan.buffers, on_read)
     except BaseException:
         host.close()
         raise
-    return KernelExecutor(host, config, plan, context=context, file=source.name)
+    return KernelExecutor(host, config, plan, context=context, file=weights.name)
 
 
 class _Begun(NamedTuple):
@@ -416,8 +294,8 @@ class KernelExecutor:
             line[control_word(name) - first] = word
         self._host.write(first * 4 // UNIT, line)
         self._host.write(plan.program, plan.code.words)
-        turns = frequencies(config.head_size, config.rope_theta)
+        rope = Rope.of(config)
         for start in range(0, self.context, _ROTATIONS_AT_A_TIME):
-            turned = rotations(turns, start, min(_ROTATIONS_AT_A_TIME, self.context - start))
+            turned = rope.rotations(start, min(_ROTATIONS_AT_A_TIME, self.context - start))
             rows = np.concatenate([turned.real, turned.imag], axis=1)
             self._host.write(plan.rotations + start * config.head_size * 4 // UNIT, rows)

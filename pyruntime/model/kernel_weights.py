@@ -16,8 +16,8 @@ from pyruntime.weights.loading import READ_BYTES, read_float32
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyruntime.formats.gguf import TensorInfo
     from pyruntime.formats.source import ByteSource
+    from pyruntime.formats.tensor_info import TensorInfo
     from pyruntime.model.kernel_host import KernelHost
 
 _VERDICTS = {
@@ -52,12 +52,12 @@ class RowRange(NamedTuple):
 
 
 def place_weights(stored: Mapping[str, TensorInfo], arena: Arena) -> dict[str, Weight]:
-    """Our name → the weight's handle, with room taken from `arena` in the order of the file.
+    """Our name → the weight's handle, with room taken from `arena` in the order of the files.
 
     A matrix becomes panels; a vector a row of floats, zero up to whole blocks.
     """
     handles = {}
-    for name, tensor in sorted(stored.items(), key=lambda item: item[1].offset):
+    for name, tensor in sorted(stored.items(), key=lambda item: item[1].place):
         if len(tensor.shape) == 1:
             width = tensor.shape[0]
             handles[name] = Weight(name, "F32", 1, width, arena.take(row_bytes("FLOAT", width)))
@@ -104,27 +104,27 @@ def largest_range(stored: Mapping[str, TensorInfo]) -> int:
 
 async def load_weights(
     host: KernelHost,
-    source: ByteSource,
+    sources: Mapping[str, ByteSource],
     stored: Mapping[str, TensorInfo],
     handles: Mapping[str, Weight],
     staging: int,
     on_read: Callable[[int], None],
 ) -> None:
-    """Fill the places of all weights from the file, from its beginning to its end.
+    """Fill the places of all weights from the files, each from its beginning to its end.
 
     Args:
         host: whose arena it is.
-        source: the file.
+        sources: file name → its bytes.
         stored: our name → the file's tensor.
         handles: our name → its place.
         staging: place with room for `largest_range` bytes.
         on_read: told the bytes just read, after each range.
 
     Raises:
-        FormatError: the file is shorter than it says, or a value is not finite or too large; names the tensor.
+        FormatError: a file is shorter than it says, or a value is not finite or too large; names the tensor.
     """
-    for name, tensor in sorted(stored.items(), key=lambda item: item[1].offset):
-        weight = handles[name]
+    for name, tensor in sorted(stored.items(), key=lambda item: item[1].place):
+        weight, source = handles[name], sources[tensor.file]
         if weight.format == "F32":
             vector = np.zeros(row_bytes("FLOAT", weight.columns) // 4, np.float32)
             await read_float32(source, tensor, vector[: weight.columns], on_read)

@@ -21,14 +21,12 @@ from pyruntime.model.memory import check_fits, memory_limit
 from pyruntime.model.numpy_ops import NumpyOps
 from pyruntime.model.numpy_products import Products, products_for
 from pyruntime.weights.loading import read_float32
-from pyruntime.weights.names import match_gguf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from pyruntime.formats.gguf import TensorInfo
-    from pyruntime.formats.source import ByteSource
     from pyruntime.model.config import ModelConfig
+    from pyruntime.weights.stored import StoredWeights
 
 Array = NDArray[np.float32]
 
@@ -40,19 +38,17 @@ _PREFILL_CHUNK = 32
 
 async def build_numpy_executor(
     config: ModelConfig,
-    tensors: Mapping[str, TensorInfo],
-    source: ByteSource,
+    weights: StoredWeights,
     *,
     context: int,
     on_progress: Callable[[int, int], None] | None = None,
     limit: int | None = None,
 ) -> NumpyExecutor:
-    """An executor with all weights read from `source`, in float32.
+    """An executor with all weights read, in float32.
 
     Args:
-        config: from `config_from_gguf`.
-        tensors: the GGUF file's tensors.
-        source: the file.
+        config: the model's shape.
+        weights: where they are.
         context: positions the KV cache may grow to, 1 … config.context_length.
         on_progress: told (bytes of weights read, bytes of all weights), at the start and after each range read.
         limit: most bytes to take; what the platform can give when not said.
@@ -63,10 +59,10 @@ async def build_numpy_executor(
         OutOfMemoryError: it would not fit; raised before anything is allocated, with the numbers.
     """
     check_context(context, config)
-    stored = match_gguf(families.weight_shapes(config), tensors, file=source.name)
-    check_fits(config, context, MAX_RUN, memory_limit() if limit is None else limit, file=source.name)
+    stored = weights.match(families.weight_shapes(config))
+    check_fits(config, context, MAX_RUN, memory_limit() if limit is None else limit, file=weights.name)
 
-    total, done = sum(tensor.nbytes for tensor in stored.values()), 0
+    total, done = weights.nbytes, 0
 
     def on_read(n_bytes: int) -> None:
         nonlocal done
@@ -75,15 +71,16 @@ async def build_numpy_executor(
             on_progress(done, total)
 
     on_read(0)
+    await weights.check_tied_head(on_read)
     arrays: dict[str, Array] = {}
-    for name, tensor in sorted(stored.items(), key=lambda item: item[1].offset):  # the file from beginning to end
+    for name, tensor in sorted(stored.items(), key=lambda item: item[1].place):  # each file from beginning to end
         try:
             arrays[name] = np.empty(tensor.shape, np.float32)
         except (MemoryError, ValueError) as error:  # ValueError: larger than an array can be on a 32-bit machine
             problem = f"no memory for {tensor.name} of shape {tensor.shape} after {done} of {total} bytes"
-            raise OutOfMemoryError(compose(source.name, problem, advice="Choose a smaller model")) from error
-        await read_float32(source, tensor, arrays[name], on_read)
-    return NumpyExecutor(config, Weights.from_names(arrays, config.n_layers), context=context, file=source.name)
+            raise OutOfMemoryError(compose(weights.name, problem, advice="Choose a smaller model")) from error
+        await read_float32(weights.sources[tensor.file], tensor, arrays[name], on_read)
+    return NumpyExecutor(config, Weights.from_names(arrays, config.n_layers), context=context, file=weights.name)
 
 
 class NumpyExecutor:

@@ -96,7 +96,7 @@ def test_the_text_before_logits_begins_with_the_begin_token_once_where_the_model
     ("arguments", "words"),
     [
         (["inspect", "missing.gguf"], "missing.gguf: No such file or directory. Give the path of a .gguf file"),
-        (["inspect", "."], ". Give the path of a .gguf file"),
+        (["inspect", "."], "files: 0 files end in .gguf and none in .safetensors"),
         (["chat", "MODEL", "--temperature", "-1"], "ParameterError: temperature: -1.0 is not allowed"),
         (["chat", "MODEL", "--context", "100000"], "ParameterError: context: 100000 is not allowed"),
         (["logits", "MODEL", ""], "ParameterError: ids"),

@@ -16,16 +16,17 @@ from pyruntime.errors import ContextOverflowError, FormatError, ParameterError, 
 from pyruntime.formats.gguf import read_gguf
 from pyruntime.formats.source import BytesSource, run_without_waiting
 from pyruntime.model import families, native_executor
-from pyruntime.model.config import config_from_gguf
+from pyruntime.model.config import read_gguf_config
 from pyruntime.model.decoder import Weights
 from pyruntime.model.kernel_abi import FLAGS, MAX_TOKENS, OPERATIONS, header, operation_number
-from pyruntime.model.kernel_executor import KernelSettings, build_kernel_executor, plan_memory
+from pyruntime.model.kernel_executor import build_kernel_executor
 from pyruntime.model.kernel_layout import matrix_bytes
+from pyruntime.model.kernel_plan import KernelSettings, plan_memory
 from pyruntime.model.kernel_self_test import computes_rightly
 from pyruntime.model.native_host import NativeHost, best_library, load_library
 from pyruntime.model.numpy_executor import NumpyExecutor
 from pyruntime.model.program_check import ProgramError, check_program
-from pyruntime.weights.names import match_gguf
+from pyruntime.weights.stored import StoredWeights
 from tests.kernel_lab import BACKENDS, GIVEN_LIBRARY, LabHost, make_backend, unpack
 from tests.parity.random_models import MODELS, gguf_file, weights
 from tests.tiny_model import tiny_gguf
@@ -44,18 +45,18 @@ def library():
 def opened(name):
     source = BytesSource(gguf_file(MODELS[name], weights(MODELS[name])), f"{name}.gguf")
     file = run_without_waiting(read_gguf(source))
-    return config_from_gguf(file.metadata, file.tensors, file.name), file.tensors, source
+    return run_without_waiting(read_gguf_config(file, source)), StoredWeights.of_gguf(file, source)
 
 
 def build(name=NAMES[0], *, host=None, threads=1, context=2048, settings=PRECISE):
-    config, tensors, source = opened(name)
+    config, stored = opened(name)
     host = host or NativeHost(library(), threads)
-    return asyncio.run(build_kernel_executor(host, config, tensors, source, context=context, settings=settings))
+    return asyncio.run(build_kernel_executor(host, config, stored, context=context, settings=settings))
 
 
 def same_weights(executor, name):
     """The numpy executor on the weights as the kernels have them."""
-    config, _, _ = opened(name)
+    config, _ = opened(name)
     arrays = {}
     for weight_name, weight in executor._plan.weights.items():
         if weight.format == "F32":
@@ -262,15 +263,15 @@ def test_weights_that_are_not_finite_are_refused_by_name():
     arrays["layers.1.up"][3, 4] = np.nan
     source = BytesSource(gguf_file(MODELS[NAMES[0]], arrays), "bad.gguf")
     file = run_without_waiting(read_gguf(source))
-    config = config_from_gguf(file.metadata, file.tensors, file.name)
+    config, stored = run_without_waiting(read_gguf_config(file, source)), StoredWeights.of_gguf(file, source)
     with pytest.raises(FormatError, match=r"bad.gguf: blk.1.ffn_up.weight: .* not finite"):
-        asyncio.run(build_kernel_executor(NativeHost(library(), 1), config, file.tensors, source, context=8))
+        asyncio.run(build_kernel_executor(NativeHost(library(), 1), config, stored, context=8))
 
 
 def plan(settings=PRECISE):
-    config, tensors, source = opened(NAMES[0])
-    stored = match_gguf(families.weight_shapes(config), tensors, file=source.name)
-    return config, plan_memory(config, stored, 64, settings, takes_bytes=True)
+    config, stored = opened(NAMES[0])
+    matched = stored.match(families.weight_shapes(config))
+    return config, plan_memory(config, matched, 64, settings, takes_bytes=True)
 
 
 def test_a_program_that_leaves_its_bounds_is_refused():

@@ -10,7 +10,7 @@ import pytest
 
 from pyruntime.model.kernel_abi import FLAGS, NOTHING, UNIT, number
 from pyruntime.model.kernel_layout import FORMAT_OF_TYPE, CacheLayout, partials_bytes, row_bytes
-from pyruntime.model.rope import frequencies, rotations
+from pyruntime.model.rope import Rope, frequencies
 from pyruntime.weights.quantized import dequantize
 from tests.kernel_lab import BACKENDS, GIVEN_LIBRARY, Lab, Place, make_backend
 from tests.stored_tensors import random_tensor
@@ -181,7 +181,7 @@ def test_sum_and_activation(lab, random):
 @pytest.mark.parametrize("size", [14, 64])
 def test_rotation(lab, random, layout, size):
     x = random.standard_normal((2, 3 * size)).astype(np.float32)
-    turned = rotations(frequencies(size, 1e4), 0, 9)
+    turned = Rope(frequencies(size, 1e4), 1.0).rotations(0, 9)
     table = lab.put(np.concatenate([turned.real, turned.imag], axis=1))
     dst = lab.take(2 * row_bytes("FLOAT", 3 * size))
     lab.run(

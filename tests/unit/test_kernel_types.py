@@ -16,9 +16,11 @@ from pyruntime.formats.gguf import read_gguf
 from pyruntime.formats.source import BytesSource, run_without_waiting
 from pyruntime.formats.tensor_types import TENSOR_TYPES
 from pyruntime.model.config import config_from_gguf
-from pyruntime.model.kernel_executor import KernelSettings, build_kernel_executor
+from pyruntime.model.kernel_executor import build_kernel_executor
+from pyruntime.model.kernel_plan import KernelSettings
 from pyruntime.model.native_host import NativeHost, best_library, load_library
 from pyruntime.model.numpy_executor import build_numpy_executor
+from pyruntime.weights.stored import StoredWeights
 from tests.kernel_lab import GIVEN_LIBRARY, LabHost, make_backend
 from tests.parity.random_models import MODELS, RandomModel, gguf_file, weights
 from tests.stored_tensors import SCALES
@@ -52,7 +54,7 @@ def model_file(type_of):
 def opened(data):
     source = BytesSource(data, "m.gguf")
     file = run_without_waiting(read_gguf(source))
-    return config_from_gguf(file.metadata, file.tensors, file.name), file.tensors, source
+    return config_from_gguf(file.metadata, file.tensors, file.name), StoredWeights.of_gguf(file, source)
 
 
 def native_host():
@@ -87,7 +89,7 @@ def test_logits_are_numpys_on_the_same_file(type_name):
 @pytest.mark.parametrize("precise", [True, False])
 def test_logits_are_numpys_on_a_file_of_mixed_types(precise):
     data = model_file(mixed)
-    _, tensors, _ = opened(data)
+    tensors = opened(data)[1].tensors
     assert {tensor.type for tensor in tensors.values()} == {"Q4_K", "Q6_K", "F32"}
     assert relative_error(by_kernels(data, precise=precise), by_numpy(data)) < 0.12
 
@@ -98,12 +100,11 @@ def test_logits_are_numpys_on_a_file_of_mixed_types(precise):
     ids=["mixed", "Q8_0", "Q4_K", "F16", "Q5_0"],
 )
 def test_an_executor_tells_which_types_became_8_bit_weights(type_of, types):
-    config, tensors, source = opened(model_file(type_of))
-    common = {"context": 8}
-    executor = asyncio.run(build_kernel_executor(native_host(), config, tensors, source, **common))
+    config, weights = opened(model_file(type_of))
+    executor = asyncio.run(build_kernel_executor(native_host(), config, weights, context=8))
     executor.close()
     assert executor.in_8_bits == types
-    assert asyncio.run(build_numpy_executor(config, tensors, source, **common)).in_8_bits == ()
+    assert asyncio.run(build_numpy_executor(config, weights, context=8)).in_8_bits == ()
 
 
 def test_the_engine_tells_what_its_executor_does():
@@ -126,7 +127,7 @@ def test_a_webassembly_build_in_node_gives_the_native_builds_logits(tmp_path, ba
 @pytest.mark.parametrize(("type_name", "start"), [(name, start) for name, places in SCALES.items() for start in places])
 def test_a_scale_that_is_not_finite_is_refused_with_the_tensors_name(build, type_name, start):
     data = bytearray(model_file(type_name))
-    _, tensors, _ = opened(bytes(data))
+    tensors = opened(bytes(data))[1].tensors
     place = tensors["blk.1.ffn_up.weight"].offset + 100 * TENSOR_TYPES[type_name].block_bytes + start
     data[place : place + 2] = np.float16(np.nan).tobytes()
     with pytest.raises(FormatError, match=r"^m.gguf: blk.1.ffn_up.weight: a scale .* \(allowed: finite numbers\)"):
@@ -142,7 +143,7 @@ def test_a_scale_that_is_not_finite_is_refused_with_the_tensors_name(build, type
 )
 def test_weights_too_large_for_the_kernels_are_refused_with_the_tensors_name(type_name, words):
     data = bytearray(model_file(type_name))
-    _, tensors, _ = opened(bytes(data))
+    tensors = opened(bytes(data))[1].tensors
     place = tensors["blk.0.attn_q.weight"].offset
     block_bytes = TENSOR_TYPES[type_name].block_bytes
     data[place : place + block_bytes] = np.float16(60_000).tobytes() * 2 + bytes([0x3F] * (block_bytes - 4))
