@@ -37,10 +37,6 @@ if TYPE_CHECKING:
 
     from pyruntime.model.executor import Executor
 
-# Tokens computed per prefill step: large enough for matrix products to pay, small enough that Stop and the
-# progress display get their turn several times a second.
-PREFILL_CHUNK = 32
-
 
 class KVState:
     """The executor's cache together with the token ids it holds: the two never disagree between calls.
@@ -57,6 +53,11 @@ class KVState:
     def tokens(self) -> tuple[int, ...]:
         """The ids whose keys and values the cache holds."""
         return tuple(self._tokens)
+
+    @property
+    def prefill_chunk(self) -> int:
+        """As `Executor.prefill_chunk`."""
+        return self._executor.prefill_chunk
 
     @property
     def is_full(self) -> bool:
@@ -99,6 +100,14 @@ class KVState:
         result = self._executor.forward_all(ids)
         self._tokens.extend(ids)
         return result
+
+    def warm_up(self, ids: Sequence[int]) -> None:
+        """Compute for nothing: ids, and one more token by itself; the cache must be empty."""
+        sampler = Sampler(SamplingParams())
+        try:
+            self.draw([self.draw(ids, sampler)], sampler)
+        finally:
+            self._cut(0)
 
     def stop(self) -> None:
         """Make the computation under way raise StoppedError, where the executor can."""
@@ -184,13 +193,14 @@ class Answer:
         self._stopwatch.prompt_ready()
         yield PromptReady(len(self._prompt), self._cached)
         todo = self._prompt[self._cached :]
-        last_chunk = (len(todo) - 1) // PREFILL_CHUNK * PREFILL_CHUNK
-        for start in range(0, last_chunk, PREFILL_CHUNK):
+        done = 0
+        while len(todo) - done > (chunk := self._kv.prefill_chunk):
             await self._give_turn()
-            self._kv.prefill(todo[start : start + PREFILL_CHUNK])
-            yield PrefillProgress(start + PREFILL_CHUNK, len(todo))
+            self._kv.prefill(todo[done : done + chunk])
+            done += chunk
+            yield PrefillProgress(done, len(todo))
         await self._give_turn()
-        self._next = self._kv.draw(todo[last_chunk:], self._sampler)
+        self._next = self._kv.draw(todo[done:], self._sampler)
         yield PrefillProgress(len(todo), len(todo))
         self._stopwatch.prefill_done()
 

@@ -14,9 +14,11 @@ Nothing here knows pages, terminals or how the arithmetic is done.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from pyruntime.answer import Answer, KVState, Stopwatch
@@ -24,7 +26,7 @@ from pyruntime.chat.marks import ends_inside_thinking
 from pyruntime.chat.messages import move_inline_thinking
 from pyruntime.chat.output import OutputParser
 from pyruntime.chat.tool_calls import tool_names
-from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, UnsupportedError
+from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, TemplateError, UnsupportedError
 from pyruntime.executors import EXECUTORS, ExecutorName, Wanted, build_executor
 from pyruntime.formats.source import ByteSource, FileSource
 from pyruntime.opening import GenerationDefaults, OpenedModel, open_model, read_model
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 __all__ = ["EXECUTORS", "Engine", "GenerationDefaults", "OpenedModel", "open_model"]
 
 DEFAULT_CONTEXT = 4096
+_WARM_UP_S = 0.3
+_WARM_UP_TOKENS = 15  # at first; a machine that is fast enough takes more at a time
 
 
 class Engine:
@@ -190,6 +194,23 @@ class Engine:
         finally:
             self._kv.settle()
             self._busy = False
+
+    async def warm_up(self) -> None:
+        """Compute for nothing for a quarter of a second, where nobody waits for an answer.
+
+        Browsers compile WebAssembly quickly at first, and what is used much once more and better; Python and the
+        template engine prepare things when they are first used. Without this, that happens during the first answer.
+        A request ends it.
+        """
+        with suppress(TemplateError, ContextOverflowError):  # which a conversation may avoid
+            prompt = self._prompt([{"role": "user", "content": "Hello"}], None, {})
+            begun, n = self._clock(), _WARM_UP_TOKENS
+            while not self._busy and not self.kv_tokens and self._clock() - begun < _WARM_UP_S:
+                step = self._clock()
+                self._kv.warm_up(list(islice(cycle(prompt), min(n, self.context - 2))))
+                if self._clock() - step < _WARM_UP_S / 4:
+                    n = min(2 * n, 4 * _WARM_UP_TOKENS)
+                await asyncio.sleep(0)
 
     def check_can_chat(self) -> None:
         """Raise UnsupportedError if the model has no chat template."""

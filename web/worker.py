@@ -16,6 +16,8 @@ from pyscript import sync
 
 _PROGRESS_INTERVAL_MS = 50
 
+_origin, _elapsed = js.performance.timeOrigin, js.performance.now
+
 _post_text = run_js("(text) => postMessage(text)")
 # Shared memory cannot be written down in a text: the one message of another kind.
 _post_stop_word = run_js("(word) => postMessage({ stopWord: word ?? null })")
@@ -36,7 +38,7 @@ def _post_failure(subject, error):
 
 def _now():
     """Milliseconds since the epoch, on the clock that the page's performance marks use."""
-    return js.performance.timeOrigin + js.performance.now()
+    return _origin + _elapsed()
 
 
 try:
@@ -125,6 +127,7 @@ class Worker:
         self._engine = engine
         _post_stop_word(engine.stop_word())
         _post(protocol.Ready(title, self._engine.executor_name, self._engine.context, _now()))
+        await engine.warm_up()
 
     async def _chat(self, request):
         try:

@@ -30,6 +30,10 @@ class Executor(Protocol):
     def length(self) -> int:
         """Positions in the KV cache."""
 
+    @property
+    def prefill_chunk(self) -> int:
+        """How many ids of a prompt to hand over at a time: few enough that a request to stop is heard soon."""
+
     def prefill(self, ids: Sequence[int]) -> None:
         """Append `ids` to the cache without computing logits; errors as `forward`."""
 

@@ -244,6 +244,59 @@ def test_cancel_stops_what_is_being_computed_and_nothing_later():
     assert answer(engine, user("Next"))[-1].reason == "stop"
 
 
+def warming_engine(clock, **changes):
+    executor = ScriptedExecutor([[0, 0] for _ in range(20)])
+    return Engine(open_tiny(**changes), executor, clock=clock), executor
+
+
+def test_warming_up_computes_a_while_and_leaves_an_empty_cache():
+    engine, executor = warming_engine(iter(n / 20 for n in range(1000)).__next__)
+    asyncio.run(engine.warm_up())
+    assert [(call, len(ids)) for call, ids in executor.log] == [
+        ("forward", 15),
+        ("forward", 1),
+        ("forward", 30),
+        ("forward", 1),
+    ]
+    assert executor.log[0][1][:6] == [
+        IM_START,
+        *b"user\n",
+    ]  # a conversation, so that template and tokenizer are used too
+    assert executor.length == 0 == len(engine.kv_tokens)
+
+
+def test_on_a_slow_machine_warming_up_takes_small_steps():
+    engine, executor = warming_engine(iter(n / 10 for n in range(1000)).__next__)
+    asyncio.run(engine.warm_up())
+    assert {len(ids) for _, ids in executor.log} == {15, 1}
+
+
+def test_a_template_that_needs_more_than_a_greeting_does_not_disturb_warming_up():
+    engine, executor = warming_engine(
+        iter(range(1000)).__next__, tokenizer__chat_template="{{ raise_exception('no') }}"
+    )
+    asyncio.run(engine.warm_up())
+    assert executor.log == []
+
+
+def test_a_request_ends_warming_up_and_a_used_cache_is_left_alone():
+    engine, executor = scripted_engine("Hello")
+    executor._scripts = [[0, 0], *executor._scripts]
+
+    async def run():
+        warming = asyncio.ensure_future(engine.warm_up())
+        await asyncio.sleep(0)
+        events = await collect(engine, user("Hi"))
+        await warming
+        return events
+
+    assert asyncio.run(run())[-1].text == "Hello"
+    assert [len(ids) for _, ids in executor.log[:3]] == [15, 1, 21]
+    log = list(executor.log)
+    asyncio.run(engine.warm_up())
+    assert executor.log == log
+
+
 def test_a_second_request_while_one_runs_is_refused_and_the_first_goes_on():
     engine, _ = scripted_engine("Hello")
 
