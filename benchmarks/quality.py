@@ -1,4 +1,4 @@
-"""How faithful the kernels are: `python -m benchmarks.quality [--model FILE] [--tokens N]`. Prints a table and JSON.
+"""How faithful the kernels are: `python -m benchmarks quality [--model FILE] [--tokens N]`. Prints a table and JSON.
 
 The text is a frozen copy of our own prose (`data/quality.txt`). It is cut into windows that each start from an empty
 cache. For every position the kernels' distribution is compared with that of the numpy executor, which computes in float32
@@ -113,7 +113,3 @@ def main() -> int:
     machine = {"machine": platform.machine(), "python": platform.python_version(), "numpy": np.__version__}
     print(json.dumps({"model": model.file_name, "tokens": options.tokens, **machine, "modes": results}))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -157,6 +157,7 @@ class Engine:
             ContextOverflowError: more ids than the context has positions.
         """
         self._refuse_if_busy()
+        self._kv.resume()
         return self._kv.forward_all(ids)
 
     async def chat(

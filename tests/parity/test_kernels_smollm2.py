@@ -46,7 +46,7 @@ def log_probabilities(logits):
     return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
 
 
-# About twice what `python -m benchmarks.quality` finds on a longer text.
+# About twice what `python -m benchmarks quality` finds on a longer text.
 @pytest.mark.parametrize(
     ("settings", "most_divergence", "least_agreement"),
     [({}, 0.0042, 0.95), ({"precise": True}, 0.00005, 0.995), ({"kv": "INT8"}, 0.008, 0.94)],

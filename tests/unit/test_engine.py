@@ -461,3 +461,9 @@ def test_greedy_decoding_equals_the_argmax_of_a_fresh_prefill():
     prompt = finished.usage.prompt_tokens
     assert [int(row.argmax()) for row in rows[prompt - 1 : -1]] == tokens[prompt:]
     assert all(math.isfinite(x) for x in rows[-1])
+
+
+def test_a_stop_that_came_too_late_ends_no_later_computation():
+    engine, executor = stoppable_engine("Hello")
+    executor.stop()  # from another thread, when the answer had just ended
+    assert engine.logits([1, 2]).shape[0] == 2
