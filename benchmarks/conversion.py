@@ -1,4 +1,4 @@
-"""What it costs that the kernels keep some types in another form: `python -m benchmarks.conversion`. Prints a table.
+"""What it costs that the kernels keep some types in another form: `python -m benchmarks conversion`. Prints a table.
 
 Weights drawn from a normal distribution are stored in each type, repacked by the native kernels, and compared with the
 float32 values that the stored bytes mean.

@@ -23,7 +23,6 @@ from pyruntime.model import families
 from pyruntime.model.kernel_executor import KernelSettings, plan_memory
 from pyruntime.model.kernel_layout import matrix_bytes, row_bytes
 from pyruntime.opening import OpenedModel
-from pyruntime.weights.names import match_gguf
 
 PEAK = "renderer's peak memory, MiB"
 ANSWER = 128
@@ -94,7 +93,7 @@ def _chats_in_a_row(
 def kernel_memory(opened: OpenedModel, context: int = DEFAULT_CONTEXT) -> dict[str, float]:
     """What the kernels' memory consists of, in MiB: weights, cache, and the rest."""
     config = opened.config
-    stored = match_gguf(families.weight_shapes(config), opened.tensors, file=opened.source.name)
+    stored = opened.weights.match(families.weight_shapes(config))
     context = min(context, config.context_length)
     plan = plan_memory(config, stored, context, KernelSettings(), takes_bytes=True)
     weights = sum(

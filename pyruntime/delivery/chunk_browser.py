@@ -11,6 +11,7 @@ from typing import Any
 
 import js
 
+from pyruntime.delivery.memory_browser import release
 from pyruntime.delivery.store import RunningHash
 
 
@@ -34,3 +35,6 @@ class BrowserChunk:
 
     def feed(self, running: RunningHash) -> None:
         running.update(self.buffer.to_memoryview())
+
+    def release(self) -> None:
+        release(self.buffer)

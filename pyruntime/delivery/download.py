@@ -93,6 +93,7 @@ class StoredModel:
             chunk = await self.store.get_chunk(file.sha256, index)
             if chunk is None or await chunk.sha256() != expected:
                 return index
+            chunk.release()
         return None
 
 
@@ -290,6 +291,7 @@ class _FileDownload:
         chunk.feed(self._whole)
         self._job.progress.add(chunk.size)
         self._next += 1
+        chunk.release()
 
     def _nothing_delivered(self, failures: list[tuple[str, SourceError]]) -> DeliveryError:
         told = dict.fromkeys(f"{shorten(source)}: {reason}" for source, reason in failures)

@@ -18,6 +18,7 @@ from pyodide.ffi import JsException, to_js
 
 from pyruntime.delivery.chunk_browser import BrowserChunk
 from pyruntime.delivery.download import SourceError
+from pyruntime.delivery.memory_browser import release
 from pyruntime.delivery.origins import origin_of
 from pyruntime.errors import shorten
 
@@ -119,9 +120,12 @@ class _Body:
         target, filled = js.Uint8Array.new(length), 0
         while filled < length:
             piece = await self._piece_of_at_most(length - filled)
+            length_of_piece = piece.length
             target.set(piece, filled)
-            filled += piece.length
-            on_bytes(piece.length)
+            filled += length_of_piece
+            on_bytes(length_of_piece)
+            if self._rest is None:
+                release(piece.buffer)
         return target.buffer
 
     async def skip(self, length: int) -> None:

@@ -25,6 +25,7 @@ from pyodide.ffi import JsException, to_js
 
 from pyruntime.delivery.chunk_browser import BrowserChunk
 from pyruntime.delivery.manifest import ManifestFile
+from pyruntime.delivery.memory_browser import release
 from pyruntime.delivery.store import Chunk, Space, StoreEntry, is_whole
 from pyruntime.errors import DeliveryError, compose
 from pyruntime.formats.source import ByteSource, check_range
@@ -179,12 +180,16 @@ class BlobSource:
         return int(self._blob.size)
 
     async def read(self, offset: int, length: int) -> bytes:
-        data: bytes = (await self._buffer(offset, length)).to_bytes()
+        buffer = await self._buffer(offset, length)
+        data: bytes = buffer.to_bytes()
+        release(buffer)
         return data
 
     async def read_into(self, offset: int, target: Any) -> None:
         """Fill `target`, a JavaScript Uint8Array, with the bytes from `offset` on; Python never holds them."""
-        target.set(js.Uint8Array.new(await self._buffer(offset, target.byteLength)))
+        buffer = await self._buffer(offset, target.byteLength)
+        target.set(js.Uint8Array.new(buffer))
+        release(buffer)
 
     async def _buffer(self, offset: int, length: int) -> Any:
         """An ArrayBuffer of a range."""

@@ -42,6 +42,9 @@ class Chunk(Protocol):
     def feed(self, running: RunningHash) -> None:
         """Give the bytes to a running hash."""
 
+    def release(self) -> None:
+        """Give the memory back; the chunk cannot be used any more."""
+
 
 @dataclass(frozen=True)
 class Space:
@@ -129,6 +132,9 @@ class BytesChunk:
 
     def feed(self, running: RunningHash) -> None:
         running.update(self.data)
+
+    def release(self) -> None:
+        """The store may have the same bytes: nothing to do."""
 
 
 class MemoryStore:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # One read: large enough that the cost per read (a file opened, a message to a store) does not show, small enough that
 # reading a 600 MB embedding needs no second 600 MB.
-READ_BYTES = 4 * 1024 * 1024
+READ_BYTES = 1024 * 1024
 
 
 async def read_float32(
