@@ -145,7 +145,12 @@ class Engine:
             ContextOverflowError: more ids than the context has positions.
         """
         self._refuse_if_busy()
+        self._kv.resume()
         return self._kv.forward_all(ids)
+
+    def close(self) -> None:
+        """Give memory and threads back, for another model to take; the engine cannot be used any more."""
+        self._kv.close()
 
     async def chat(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyruntime.errors import OutOfMemoryError, compose
 from pyruntime.model.kernel_abi import BLOCK, KEY_PANEL, PANEL_ROWS, ROW_TILE, SPAN, UNIT, number
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 # The form in which weights of a stored type are kept. Floats become 8-bit integers with a scale for 32 values.
 FORMAT_OF_TYPE = {"F32": "Q8", "F16": "Q8", "BF16": "Q8", "Q8_0": "Q8", "Q4_0": "Q4", "Q4_1": "Q4_MIN"}
 
+_MOST_BYTES = UNIT * (2**31 - 1)  # places are 32-bit numbers
 _PANEL_BLOCK_BYTES = {"Q8": 32 + 512, "Q4": 32 + 256, "Q4_MIN": 64 + 256}
 
 
@@ -54,9 +56,12 @@ class Arena:
     end: int = 0
 
     def take(self, n_bytes: int) -> int:
-        """The place, in units, of `n_bytes` new bytes."""
+        """The place, in units, of `n_bytes` new bytes; OutOfMemoryError when places have no number for it."""
         place = self.end // UNIT
         self.end += round_up(n_bytes, UNIT)
+        if self.end > _MOST_BYTES:
+            problem = f"no memory holds {self.end / 1e6:,.0f} MB of weights and cache"
+            raise OutOfMemoryError(compose("kernels", problem, advice="Choose a smaller model or less context"))
         return place
 
 

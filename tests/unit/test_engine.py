@@ -244,6 +244,25 @@ def test_cancel_stops_what_is_being_computed_and_nothing_later():
     assert answer(engine, user("Next"))[-1].reason == "stop"
 
 
+def test_a_stop_that_met_nothing_does_not_reach_a_later_call_for_logits():
+    engine, executor = stoppable_engine()
+    executor.stop()
+    assert engine.logits([1, 2]).shape == (2, engine.model.config.vocab_size)
+
+
+def test_closing_an_engine_closes_an_executor_that_holds_something():
+    closed = []
+
+    class Closable(ScriptedExecutor):
+        def close(self):
+            closed.append(self)
+
+    executor = Closable([])
+    Engine(open_tiny(), executor).close()
+    assert closed == [executor]
+    Engine(open_tiny(), ScriptedExecutor([])).close()
+
+
 def test_a_second_request_while_one_runs_is_refused_and_the_first_goes_on():
     engine, _ = scripted_engine("Hello")
 
