@@ -37,10 +37,6 @@ if TYPE_CHECKING:
 
     from pyruntime.model.executor import Executor
 
-# Tokens computed per prefill step: large enough for matrix products to pay, small enough that Stop and the
-# progress display get their turn several times a second.
-PREFILL_CHUNK = 32
-
 
 class KVState:
     """The executor's cache together with the token ids it holds: the two never disagree between calls.
@@ -51,12 +47,18 @@ class KVState:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
+        self._chooser = executor if isinstance(executor, GivesCandidates) else None
         self._tokens: list[int] = []
 
     @property
     def tokens(self) -> tuple[int, ...]:
         """The ids whose keys and values the cache holds."""
         return tuple(self._tokens)
+
+    @property
+    def prefill_chunk(self) -> int:
+        """As `Executor.prefill_chunk`."""
+        return self._executor.prefill_chunk
 
     @property
     def is_full(self) -> bool:
@@ -84,11 +86,16 @@ class KVState:
         self._tokens.extend(ids)
         return result
 
+    def begin(self, token_id: int) -> None:
+        """Let this token's computation begin where it can; `draw` most likely asks for it next."""
+        if self._chooser is not None:
+            self._chooser.begin(token_id)
+
     def draw(self, ids: Sequence[int], sampler: Sampler) -> int:
         """Compute ids behind those held, and draw the token after the last one."""
         shortlist = sampler.shortlist()
-        if shortlist is not None and isinstance(self._executor, GivesCandidates):
-            found, logits = self._executor.forward_candidates(ids, *shortlist)
+        if shortlist is not None and self._chooser is not None:
+            found, logits = self._chooser.forward_candidates(ids, *shortlist)
             self._tokens.extend(ids)
             return sampler.sample_among(found, logits, self._executor.vocab_size)
         return sampler.sample(self.forward(ids))
@@ -99,6 +106,14 @@ class KVState:
         result = self._executor.forward_all(ids)
         self._tokens.extend(ids)
         return result
+
+    def warm_up(self, ids: Sequence[int]) -> None:
+        """Compute for nothing: ids, and one more token by itself; the cache must be empty."""
+        sampler = Sampler(SamplingParams())
+        try:
+            self.draw([self.draw(ids, sampler)], sampler)
+        finally:
+            self._cut(0)
 
     def stop(self) -> None:
         """Make the computation under way raise StoppedError, where the executor can."""
@@ -189,13 +204,14 @@ class Answer:
         self._stopwatch.prompt_ready()
         yield PromptReady(len(self._prompt), self._cached)
         todo = self._prompt[self._cached :]
-        last_chunk = (len(todo) - 1) // PREFILL_CHUNK * PREFILL_CHUNK
-        for start in range(0, last_chunk, PREFILL_CHUNK):
+        done = 0
+        while len(todo) - done > (chunk := self._kv.prefill_chunk):
             await self._give_turn()
-            self._kv.prefill(todo[start : start + PREFILL_CHUNK])
-            yield PrefillProgress(start + PREFILL_CHUNK, len(todo))
+            self._kv.prefill(todo[done : done + chunk])
+            done += chunk
+            yield PrefillProgress(done, len(todo))
         await self._give_turn()
-        self._next = self._kv.draw(todo[last_chunk:], self._sampler)
+        self._next = self._kv.draw(todo[done:], self._sampler)
         yield PrefillProgress(len(todo), len(todo))
         self._stopwatch.prefill_done()
 
@@ -203,9 +219,12 @@ class Answer:
         """The drawn tokens, until one stops the answer or there is no room for another."""
         while self._next not in self._stop_ids:
             self._new_tokens += 1
+            is_last = self._new_tokens == self._params.max_tokens or self._kv.is_full
+            if not is_last:
+                self._kv.begin(self._next)
             for part in self._parser.push(self._next):
                 yield self._event(part, self._next)
-            if self._parser.is_stopped or self._new_tokens == self._params.max_tokens or self._kv.is_full:
+            if self._parser.is_stopped or is_last:
                 return
             await self._give_turn()
             self._next = self._kv.draw([self._next], self._sampler)

@@ -14,9 +14,11 @@ Nothing here knows pages, terminals or how the arithmetic is done.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from pyruntime.answer import Answer, KVState, Stopwatch
@@ -24,10 +26,18 @@ from pyruntime.chat.marks import ends_inside_thinking
 from pyruntime.chat.messages import move_inline_thinking
 from pyruntime.chat.output import OutputParser
 from pyruntime.chat.tool_calls import tool_names
-from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, UnsupportedError
+from pyruntime.errors import (
+    BusyError,
+    ContextOverflowError,
+    ParameterError,
+    StoppedError,
+    TemplateError,
+    UnsupportedError,
+)
 from pyruntime.executors import EXECUTORS, ExecutorName, Wanted, build_executor
-from pyruntime.formats.source import ByteSource, FileSource
-from pyruntime.opening import GenerationDefaults, OpenedModel, open_model, read_model
+from pyruntime.formats.model_files import ModelFiles
+from pyruntime.formats.source import ByteSource
+from pyruntime.opening import GenerationDefaults, OpenedModel, files_at, open_model, read_model
 from pyruntime.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -45,6 +55,8 @@ if TYPE_CHECKING:
 __all__ = ["EXECUTORS", "Engine", "GenerationDefaults", "OpenedModel", "open_model"]
 
 DEFAULT_CONTEXT = 4096
+_WARM_UP_S = 0.3
+_WARM_UP_TOKENS = 15  # at first; a machine that is fast enough takes more at a time
 
 
 class Engine:
@@ -69,7 +81,7 @@ class Engine:
     @classmethod
     async def load(
         cls,
-        source: str | os.PathLike[str] | ByteSource,
+        source: str | os.PathLike[str] | ByteSource | ModelFiles,
         *,
         executor: ExecutorName = "auto",
         context: int | None = None,
@@ -81,7 +93,7 @@ class Engine:
         """Open a model and read its weights.
 
         Args:
-            source: path of a `.gguf` file, or a byte source such as an entry of a store.
+            source: path of a `.gguf` file or of a model folder; or the file's bytes, or the model's files, from elsewhere.
             executor: what computes; "auto" takes the fastest that runs here.
             context: positions of the KV cache; by default the model's own, at most 4096.
             threads: how many compute, 1 … 8; by default one for each core. numpy has its own.
@@ -95,9 +107,9 @@ class Engine:
                 cannot be had here.
             OutOfMemoryError: the model would not fit; the message has the numbers.
         """
-        bytes_of = FileSource(source) if isinstance(source, str | os.PathLike) else source
         wanted = Wanted.checked(executor, threads)
-        model = await read_model(bytes_of, tables=tables)
+        files = files_at(source) if isinstance(source, str | os.PathLike) else source
+        model = await read_model(files, tables=tables)
         built = await build_executor(
             wanted,
             model,
@@ -121,6 +133,13 @@ class Engine:
     def executor_name(self) -> str:
         """Which executor computes: "native", "wasm" or "numpy"."""
         return self._executor.name
+
+    @property
+    def in_8_bits(self) -> tuple[str, ...]:
+        """Types of the model's file whose matrices the kernels keep as 8-bit integers, though they were not stored as
+        such: "Q6_K", "F16", … `docs/kernels.md` says what that costs.
+        """
+        return self._executor.in_8_bits
 
     def cancel(self) -> None:
         """Stop the answer that is running: at once where the executor can be stopped from another thread, and at the
@@ -195,6 +214,23 @@ class Engine:
             self._kv.settle()
             self._busy = False
 
+    async def warm_up(self) -> None:
+        """Compute for nothing for a quarter of a second, where nobody waits for an answer.
+
+        Browsers compile WebAssembly quickly at first, and what is used much once more and better; Python and the
+        template engine prepare things when they are first used. Without this, that happens during the first answer.
+        A request ends it.
+        """
+        with suppress(TemplateError, ContextOverflowError, StoppedError):  # a conversation may avoid the first two
+            prompt = self._prompt([{"role": "user", "content": "Hello"}], None, {})
+            begun, n = self._clock(), _WARM_UP_TOKENS
+            while not self._busy and not self.kv_tokens and self._clock() - begun < _WARM_UP_S:
+                step = self._clock()
+                self._kv.warm_up(list(islice(cycle(prompt), min(n, self.context - 2))))
+                if self._clock() - step < _WARM_UP_S / 4:
+                    n = min(2 * n, 4 * _WARM_UP_TOKENS)
+                await asyncio.sleep(0)
+
     def check_can_chat(self) -> None:
         """Raise UnsupportedError if the model has no chat template."""
         self._template()
@@ -202,7 +238,7 @@ class Engine:
     def _template(self) -> ChatTemplate:
         if self.model.template is None:
             problem = "the model has no chat template, so it cannot chat"
-            raise UnsupportedError(self.model.source.name, "chat template", problem)
+            raise UnsupportedError(self.model.file_name, "chat template", problem)
         return self.model.template
 
     def _refuse_if_busy(self) -> None:
@@ -220,7 +256,7 @@ class Engine:
         prompt = template.encode(history, tools, add_generation_prompt=True, **template_kwargs)
         if not prompt:
             problem = "it rendered nothing for these messages"
-            raise UnsupportedError(self.model.source.name, "chat template", problem)
+            raise UnsupportedError(self.model.file_name, "chat template", problem)
         if len(prompt) >= self.context:
             advice = "Shorten the conversation, or load the model with a larger context"
             raise ContextOverflowError(len(prompt) + 1, self.context, advice=advice)

@@ -106,6 +106,7 @@ class ScriptedExecutor:
     """
 
     name = "scripted"
+    prefill_chunk = 32
 
     def __init__(self, scripts: Sequence[Sequence[int]], *, context: int = CONTEXT, vocab_size: int = VOCAB) -> None:
         self.context, self.vocab_size = context, vocab_size

@@ -17,6 +17,8 @@ from pyscript import sync
 
 _PROGRESS_INTERVAL_MS = 50
 
+_origin, _elapsed = js.performance.timeOrigin, js.performance.now
+
 _post_text = run_js("(text) => postMessage(text)")
 # Shared memory cannot be written down in a text: the one message of another kind.
 _post_stop_word = run_js("(word) => postMessage({ stopWord: word ?? null })")
@@ -37,7 +39,7 @@ def _post_failure(subject, error):
 
 def _now():
     """Milliseconds since the epoch, on the clock that the page's performance marks use."""
-    return js.performance.timeOrigin + js.performance.now()
+    return _origin + _elapsed()
 
 
 try:
@@ -108,7 +110,7 @@ class Worker:
             on_failure.callback(self._forget_engine)
             try:
                 self._engine = await Engine.load(
-                    model.main_file(),
+                    model.model_files(),
                     executor=request.executor,
                     context=request.context,
                     threads=request.threads,
@@ -118,7 +120,7 @@ class Worker:
                         model.store,
                         BrowserFetcher(request.page, ()),
                         site=request.page,
-                        source_sha256=model.manifest.main_file().sha256,
+                        source_sha256=model.manifest.tokenizer_file().sha256,
                     ),
                 )
                 self._engine.check_can_chat()
@@ -127,7 +129,8 @@ class Worker:
                 await verification
             on_failure.pop_all()
         _post_stop_word(self._engine.stop_word())
-        _post(protocol.Ready(title, self._engine.executor_name, self._engine.context, _now()))
+        _post(protocol.Ready(title, _computing(self._engine), self._engine.context, _now()))
+        await self._engine.warm_up()
 
     def _forget_engine(self):
         """Its memory and its threads must be free before another model takes as much."""
@@ -149,6 +152,12 @@ class Worker:
         if request.id == self._answering:
             self._is_stopped = True
             self._engine.cancel()
+
+
+def _computing(engine):
+    """What computes, and which weights it does not keep as the file has them: "wasm, Q5_K and Q6_K weights in 8 bits"."""
+    types = " and ".join(engine.in_8_bits)
+    return f"{engine.executor_name}, {types} weights in 8 bits" if types else engine.executor_name
 
 
 def _told(answer, event):

@@ -31,10 +31,11 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "has_avx2": (_INT, []),
     "repack": (_INT, [_INT, _INT, _POINTER, _INT, _INT, _POINTER]),
     "run": (_INT, [_POINTER, _INT, _INT, _INT, _INT]),
+    "begin": (None, [_POINTER, _INT, _INT, _INT, _INT]),
+    "finish": (_INT, [_POINTER]),
     "helper": (None, [_POINTER, _INT]),
     "dismiss": (None, [_POINTER]),
-    "largest_logit": (_FLOAT, [_POINTER, _INT]),
-    "candidates": (_INT, [_POINTER, _INT, _FLOAT, _INT, _POINTER, _POINTER]),
+    "candidates": (_INT, [_POINTER, _INT, _FLOAT, _INT, _POINTER]),
 }
 
 
@@ -117,19 +118,23 @@ class NativeHost:
         """One call."""
         return int(self._library.run(self._base, threads, n_tokens, position, n_output))
 
-    def largest_logit(self, place: int, n: int) -> float:
+    def begin(self, threads: int, n_tokens: int, position: int, n_output: int) -> None:
         """One call."""
-        return float(self._library.largest_logit(self._base + place * UNIT, n))
+        self._library.begin(self._base, threads, n_tokens, position, n_output)
+
+    def finish(self) -> int:
+        """One call."""
+        return int(self._library.finish(self._base))
 
     def candidates(
-        self, place: int, n: int, floor: float, most: int, found: int
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        self, place: int, n: int, below: float, most: int, found: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
         """One call."""
         room = self._bytes(found, 8 * most)
-        ids, values = room[: 4 * most].view(np.int32), room[4 * most :].view(np.float32)
-        count = self._library.candidates(self._base + place * UNIT, n, floor, most, ids.ctypes.data, values.ctypes.data)
-        order = np.argsort(ids[:count])
-        return ids[order], values[order]
+        count = self._library.candidates(self._base + place * UNIT, n, below, most, room.ctypes.data)
+        if count < 0:
+            return None
+        return room[: 4 * count].view(np.int32).copy(), room[4 * count : 8 * count].view(np.float32).copy()
 
     def stop_word(self) -> None:
         """Python's own threads stop a run through the executor."""

@@ -35,6 +35,7 @@ _PAGE = 65536
 _MOST_PAGES = 65535
 _STACK = 65536
 _PROBE_PAGES = 16  # enough for the module's own data and stack
+_KEPT_VIEWS = 256
 _HELPER_PATIENCE_MS = 10_000
 
 _make = run_js("(constructor, options) => new constructor(options)")
@@ -125,6 +126,7 @@ class WasmHost:
         self._stacks = round_up(int(js.Reflect.get(probe, "__heap_base").value), UNIT)
         self._base = self._stacks + _STACK * len(self._helpers)
         self._end = 0
+        self._views: dict[tuple[int, int], Any] = {}
         self._exports: Any = None
         self._memory: Any = None
 
@@ -172,29 +174,32 @@ class WasmHost:
         """One call."""
         return int(self._exports.run(self._base, threads, n_tokens, position, n_output))
 
-    def largest_logit(self, place: int, n: int) -> float:
+    def begin(self, threads: int, n_tokens: int, position: int, n_output: int) -> None:
         """One call."""
-        return float(self._exports.largest_logit(self._address(place), n))
+        self._exports.begin(self._base, threads, n_tokens, position, n_output)
+
+    def finish(self) -> int:
+        """One call."""
+        return int(self._exports.finish(self._base))
 
     def candidates(
-        self, place: int, n: int, floor: float, most: int, found: int
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        self, place: int, n: int, below: float, most: int, found: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
         """One call, and a copy of what it found."""
-        at = self._address(found)
-        count = int(self._exports.candidates(self._address(place), n, floor, most, at, at + 4 * most))
-        ids = _copied(self._memory.subarray(at, at + 4 * count), 4 * count).view(np.int32)
-        at += 4 * most
-        values = _copied(self._memory.subarray(at, at + 4 * count), 4 * count).view(np.float32)
-        order = np.argsort(ids)
-        return ids[order], values[order]
+        count = int(self._exports.candidates(self._address(place), n, below, most, self._address(found)))
+        if count < 0:
+            return None
+        both = self.read(found, 8 * count)
+        return both[: 4 * count].view(np.int32), both[4 * count :].view(np.float32)
 
     def stop_word(self) -> Any:
         """An Int32Array over the stop word, which other threads may write; None when the memory is not shared."""
         return js.Int32Array.new(self._memory.buffer, self._base, 1) if self._shared and self._end else None
 
     def close(self) -> None:
-        """Ends the helpers, which have nothing in hand between runs, and forgets the memory."""
+        """Ends the helpers, whatever they have in hand, and forgets the memory."""
         self._end_helpers()
+        self._views.clear()
         self._exports, self._memory, self._end = None, None, 0
 
     def _instance(self, pages: int) -> tuple[Any, Any]:
@@ -207,10 +212,16 @@ class WasmHost:
         return self._base + place * UNIT
 
     def _view(self, place: int, n_bytes: int) -> Any:
-        start = self._address(place)
-        if place < 0 or start + n_bytes > self._end:
-            raise IndexError(f"{n_bytes} bytes at place {place} are outside the arena")
-        return self._memory.subarray(start, start + n_bytes)
+        """A Uint8Array of a range. Decoding asks for the same few again and again, and making one takes microseconds."""
+        view = self._views.get((place, n_bytes))
+        if view is None:
+            start = self._address(place)
+            if place < 0 or start + n_bytes > self._end:
+                raise IndexError(f"{n_bytes} bytes at place {place} are outside the arena")
+            if len(self._views) >= _KEPT_VIEWS:
+                self._views.clear()
+            view = self._views[place, n_bytes] = self._memory.subarray(start, start + n_bytes)
+        return view
 
 
 def _terminate(helpers: list[Any]) -> None:

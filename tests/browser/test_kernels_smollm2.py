@@ -38,7 +38,7 @@ def python(run_in_pyodide):
         BlobSource.read = lambda self, offset, n: (read.append(n), plain[0](self, offset, n))[1]
         BlobSource.read_into = lambda self, offset, to: (placed.append(to.byteLength), plain[1](self, offset, to))[1]
         model = await obtain_model("seed/default.json", page_url=page_url)
-        real = await Engine.load(model.main_file(), context=512, threads=3)
+        real = await Engine.load(model.model_files(), context=512, threads=3)
         BlobSource.read, BlobSource.read_into = plain
         None
         """
@@ -92,7 +92,7 @@ def test_logits_are_the_same_bits_for_any_number_of_threads(python):
 @pytest.fixture(scope="module")
 def cases(python, model, repo_root, tmp_path_factory):
     """The ids of the committed texts and chats; `reference` in the browser has the float32 logits after all of them."""
-    executor = run_without_waiting(build_numpy_executor(model.config, model.tensors, model.source, context=512))
+    executor = run_without_waiting(build_numpy_executor(model.config, model.weights, context=512))
     found = [case["ids"] for case in json.loads((repo_root / REFERENCE).read_text(encoding="utf-8"))["cases"]]
     logits = []
     for ids in found:
@@ -124,7 +124,7 @@ def test_distributions_are_close_to_the_references(python, cases, precise, most_
         """
         build = wasm_executor_browser.build
         wasm_executor_browser.build = partial(build, settings=KernelSettings(precise=precise))
-        compared = await Engine.load(model.main_file(), executor="wasm", context=512)
+        compared = await Engine.load(model.model_files(), executor="wasm", context=512)
         wasm_executor_browser.build = build
         divergences, agreements, start = [], [], 0
         for case in cases:

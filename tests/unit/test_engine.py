@@ -210,6 +210,25 @@ class StoppableExecutor(ScriptedExecutor):
         super()._take(call, ids)
 
 
+def test_the_next_token_is_begun_before_its_words_are_handed_out_and_none_that_will_not_be_computed():
+    class Eager(ScriptedExecutor):
+        def begin(self, token_id):
+            self.log.append(("begin", [token_id]))
+
+        def forward_candidates(self, ids, below, most):
+            logits = self.forward(ids)
+            return np.arange(self.vocab_size, dtype=np.int32), logits
+
+    executor = Eager([[*b"Hi", IM_END], [*b"Hello", IM_END], [*b"Hello", IM_END]])
+    engine = Engine(open_tiny(), executor)
+    answer(engine, user("x"))
+    calls = [(call, bytes(ids)) for call, ids in executor.log if len(ids) == 1]
+    assert calls == [("begin", b"H"), ("forward", b"H"), ("begin", b"i"), ("forward", b"i")]
+    executor.log.clear()
+    answer(engine, user("y"), SamplingParams(temperature=0, max_tokens=2))
+    assert [(call, bytes(ids)) for call, ids in executor.log if len(ids) == 1] == [("begin", b"H"), ("forward", b"H")]
+
+
 def stoppable_engine(*answers):
     executor = StoppableExecutor([[*text.encode(), IM_END] for text in answers])
     return Engine(open_tiny(), executor), executor
@@ -261,6 +280,68 @@ def test_closing_an_engine_closes_an_executor_that_holds_something():
     Engine(open_tiny(), executor).close()
     assert closed == [executor]
     Engine(open_tiny(), ScriptedExecutor([])).close()
+
+
+def warming_engine(clock, **changes):
+    executor = ScriptedExecutor([[0, 0] for _ in range(20)])
+    return Engine(open_tiny(**changes), executor, clock=clock), executor
+
+
+def test_warming_up_computes_a_while_and_leaves_an_empty_cache():
+    engine, executor = warming_engine(iter(n / 20 for n in range(1000)).__next__)
+    asyncio.run(engine.warm_up())
+    assert [(call, len(ids)) for call, ids in executor.log] == [
+        ("forward", 15),
+        ("forward", 1),
+        ("forward", 30),
+        ("forward", 1),
+    ]
+    assert executor.log[0][1][:6] == [
+        IM_START,
+        *b"user\n",
+    ]  # a conversation, so that template and tokenizer are used too
+    assert executor.length == 0 == len(engine.kv_tokens)
+
+
+def test_on_a_slow_machine_warming_up_takes_small_steps():
+    engine, executor = warming_engine(iter(n / 10 for n in range(1000)).__next__)
+    asyncio.run(engine.warm_up())
+    assert {len(ids) for _, ids in executor.log} == {15, 1}
+
+
+def test_a_template_that_needs_more_than_a_greeting_does_not_disturb_warming_up():
+    engine, executor = warming_engine(
+        iter(range(1000)).__next__, tokenizer__chat_template="{{ raise_exception('no') }}"
+    )
+    asyncio.run(engine.warm_up())
+    assert executor.log == []
+
+
+def test_a_stop_that_comes_while_warming_up_ends_that_and_breaks_nothing():
+    """Whoever asks at once and stops at once writes the stop word before the answer has begun."""
+    engine, executor = stoppable_engine("Hello")
+    executor.stop()
+    asyncio.run(engine.warm_up())
+    assert (executor.log, executor.length, engine.kv_tokens) == ([], 0, ())
+    assert answer(engine, user("Hi"))[-1].text == "Hello"
+
+
+def test_a_request_ends_warming_up_and_a_used_cache_is_left_alone():
+    engine, executor = scripted_engine("Hello")
+    executor._scripts = [[0, 0], *executor._scripts]
+
+    async def run():
+        warming = asyncio.ensure_future(engine.warm_up())
+        await asyncio.sleep(0)
+        events = await collect(engine, user("Hi"))
+        await warming
+        return events
+
+    assert asyncio.run(run())[-1].text == "Hello"
+    assert [len(ids) for _, ids in executor.log[:3]] == [15, 1, 21]
+    log = list(executor.log)
+    asyncio.run(engine.warm_up())
+    assert executor.log == log
 
 
 def test_a_second_request_while_one_runs_is_refused_and_the_first_goes_on():
@@ -408,3 +489,9 @@ def test_greedy_decoding_equals_the_argmax_of_a_fresh_prefill():
     prompt = finished.usage.prompt_tokens
     assert [int(row.argmax()) for row in rows[prompt - 1 : -1]] == tokens[prompt:]
     assert all(math.isfinite(x) for x in rows[-1])
+
+
+def test_a_stop_that_came_too_late_ends_no_later_computation():
+    engine, executor = stoppable_engine("Hello")
+    executor.stop()  # from another thread, when the answer had just ended
+    assert engine.logits([1, 2]).shape[0] == 2

@@ -22,13 +22,14 @@ _ANSWER_MARKS = ("send", "prompt-ready", "prefill-done", "first-token", "first-p
 class App:
     """Args:
     markdown: a `MarkdownView`.
+    listen: how the worker is listened to, the function of `bunches.mjs`.
     """
 
-    def __init__(self, markdown):
+    def __init__(self, markdown, listen):
         self._markdown = markdown
         options, problems = read_options(_parameters(), _resolve, js.location.origin)
         self._session = Session(options, problems)
-        self._link = EngineLink(self._receive, self._lost)
+        self._link = EngineLink(listen, self._receive, self._lost)
         self._view = AppView(self)
         self._answer = None  # the view of the answer being written
         self._thoughts, self._pieces, self._painted = [], [], False
