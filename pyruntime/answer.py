@@ -26,7 +26,7 @@ from pyruntime.events import (
     Timings,
     Usage,
 )
-from pyruntime.model.executor import GivesCandidates, Stoppable
+from pyruntime.model.executor import Closable, GivesCandidates, Stoppable
 from pyruntime.sampling import Sampler, SamplingParams
 
 if TYPE_CHECKING:
@@ -128,6 +128,11 @@ class KVState:
     def stop_word(self) -> Any:
         """As `Stoppable.stop_word`."""
         return self._executor.stop_word() if isinstance(self._executor, Stoppable) else None
+
+    def close(self) -> None:
+        """Give back what the executor holds; the cache cannot be used any more."""
+        if isinstance(self._executor, Closable):
+            self._executor.close()
 
     def settle(self) -> None:
         """After an exception: agree on what both the list and the executor are sure to hold."""

@@ -26,7 +26,14 @@ from pyruntime.chat.marks import ends_inside_thinking
 from pyruntime.chat.messages import move_inline_thinking
 from pyruntime.chat.output import OutputParser
 from pyruntime.chat.tool_calls import tool_names
-from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, TemplateError, UnsupportedError
+from pyruntime.errors import (
+    BusyError,
+    ContextOverflowError,
+    ParameterError,
+    StoppedError,
+    TemplateError,
+    UnsupportedError,
+)
 from pyruntime.executors import EXECUTORS, ExecutorName, Wanted, build_executor
 from pyruntime.formats.model_files import ModelFiles
 from pyruntime.formats.source import ByteSource
@@ -160,6 +167,10 @@ class Engine:
         self._kv.resume()
         return self._kv.forward_all(ids)
 
+    def close(self) -> None:
+        """Give memory and threads back, for another model to take; the engine cannot be used any more."""
+        self._kv.close()
+
     async def chat(
         self,
         messages: Sequence[Message],
@@ -210,7 +221,7 @@ class Engine:
         template engine prepare things when they are first used. Without this, that happens during the first answer.
         A request ends it.
         """
-        with suppress(TemplateError, ContextOverflowError):  # which a conversation may avoid
+        with suppress(TemplateError, ContextOverflowError, StoppedError):  # a conversation may avoid the first two
             prompt = self._prompt([{"role": "user", "content": "Hello"}], None, {})
             begun, n = self._clock(), _WARM_UP_TOKENS
             while not self._busy and not self.kv_tokens and self._clock() - begun < _WARM_UP_S:

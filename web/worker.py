@@ -8,6 +8,7 @@ exception becomes a `Failed` message in the error's own words; the traceback goe
 import asyncio
 import json
 import traceback
+from contextlib import ExitStack
 
 import js
 import protocol
@@ -95,7 +96,7 @@ class Worker:
             _post_failure(subject, error)
 
     async def _load(self, request):
-        self._engine = None
+        self._forget_engine()
         model = await obtain_model(
             request.manifest,
             page_url=request.page,
@@ -105,29 +106,37 @@ class Worker:
         title = model.manifest.title
         # What an earlier visit stored is hashed by the browser while Python reads it.
         verification = asyncio.ensure_future(model.verify())
-        try:
-            engine = await Engine.load(
-                model.model_files(),
-                executor=request.executor,
-                context=request.context,
-                threads=request.threads,
-                on_progress=_progress("open", title),
-                on_notice=_remark,
-                tables=StoredTables(
-                    model.store,
-                    BrowserFetcher(request.page, ()),
-                    site=request.page,
-                    source_sha256=model.manifest.tokenizer_file().sha256,
-                ),
-            )
-            engine.check_can_chat()
-        finally:
-            # Damage explains whatever else went wrong, and the next attempt heals it.
-            await verification
-        self._engine = engine
-        _post_stop_word(engine.stop_word())
-        _post(protocol.Ready(title, _computing(engine), engine.context, _now()))
-        await engine.warm_up()
+        with ExitStack() as on_failure:
+            on_failure.callback(self._forget_engine)
+            try:
+                self._engine = await Engine.load(
+                    model.model_files(),
+                    executor=request.executor,
+                    context=request.context,
+                    threads=request.threads,
+                    on_progress=_progress("open", title),
+                    on_notice=_remark,
+                    tables=StoredTables(
+                        model.store,
+                        BrowserFetcher(request.page, ()),
+                        site=request.page,
+                        source_sha256=model.manifest.tokenizer_file().sha256,
+                    ),
+                )
+                self._engine.check_can_chat()
+            finally:
+                # Damage explains whatever else went wrong, and the next attempt heals it.
+                await verification
+            on_failure.pop_all()
+        _post_stop_word(self._engine.stop_word())
+        _post(protocol.Ready(title, _computing(self._engine), self._engine.context, _now()))
+        await self._engine.warm_up()
+
+    def _forget_engine(self):
+        """Its memory and its threads must be free before another model takes as much."""
+        if self._engine is not None:
+            self._engine.close()
+        self._engine = None
 
     async def _chat(self, request):
         try:

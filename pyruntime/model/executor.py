@@ -76,6 +76,14 @@ class Stoppable(Protocol):
 
 
 @runtime_checkable
+class Closable(Protocol):
+    """What an executor may offer beside `Executor`: to give back what forgetting it would not, or not at once."""
+
+    def close(self) -> None:
+        """Give memory and threads back; the executor cannot be used any more."""
+
+
+@runtime_checkable
 class GivesCandidates(Protocol):
     """What an executor may offer beside `Executor`: the few logits that sampling needs, and a head start."""
 

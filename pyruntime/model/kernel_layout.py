@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyruntime.errors import OutOfMemoryError, compose
 from pyruntime.model.kernel_abi import BLOCK, KEY_PANEL, PANEL_ROWS, ROW_TILE, SPAN, UNIT, number
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ FORMAT_OF_TYPE = {
     "Q4_K": "Q4_MIN", "Q5_K": "Q8", "Q6_K": "Q8",
 }  # fmt: skip
 
+_MOST_BYTES = UNIT * (2**31 - 1)  # places are 32-bit numbers
 _PANEL_BLOCK_BYTES = {"Q8": 32 + 512, "Q4": 32 + 256, "Q4_MIN": 64 + 256}
 
 
@@ -57,9 +59,12 @@ class Arena:
     end: int = 0
 
     def take(self, n_bytes: int) -> int:
-        """The place, in units, of `n_bytes` new bytes."""
+        """The place, in units, of `n_bytes` new bytes; OutOfMemoryError when places have no number for it."""
         place = self.end // UNIT
         self.end += round_up(n_bytes, UNIT)
+        if self.end > _MOST_BYTES:
+            problem = f"no memory holds {self.end / 1e6:,.0f} MB of weights and cache"
+            raise OutOfMemoryError(compose("kernels", problem, advice="Choose a smaller model or less context"))
         return place
 
 

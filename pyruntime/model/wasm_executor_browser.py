@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import js
+from pyodide.ffi import JsException
+
 from pyruntime.errors import UnsupportedError
 from pyruntime.model.kernel_executor import MOST_THREADS, build_kernel_executor
 from pyruntime.model.kernel_plan import KernelSettings, too_large
@@ -63,12 +66,22 @@ async def build(
 async def _module(*, shared: bool) -> Any:
     """The fastest build that runs here and computes rightly, or None."""
     if shared not in _found:
-        _found[shared] = None
         for module in await compiled_modules(shared=shared):
-            if await computes_rightly(WasmHost(module, shared=shared)):
-                _found[shared] = module
+            if await _computes_rightly(module, shared=shared):
                 break
+        else:
+            module = None
+        _found[shared] = module
     return _found[shared]
+
+
+async def _computes_rightly(module: Any, *, shared: bool) -> bool:
+    """Whether a build does; one that cannot even be started or breaks off does not."""
+    try:
+        return await computes_rightly(WasmHost(module, shared=shared))
+    except (JsException, AttributeError, MemoryError) as error:
+        js.console.warn(f"kernels: {error}")
+        return False
 
 
 _found: dict[bool, Any] = {}

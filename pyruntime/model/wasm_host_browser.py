@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -35,13 +36,14 @@ _MOST_PAGES = 65535
 _STACK = 65536
 _PROBE_PAGES = 16  # enough for the module's own data and stack
 _KEPT_VIEWS = 256
-_HELPER_PATIENCE_S = 10.0
+_HELPER_PATIENCE_MS = 10_000
 
 _make = run_js("(constructor, options) => new constructor(options)")
 # A worker that is told its part when the arena is there. It says that it has started, because a worker's script is
-# fetched only while its parent gives the browser a turn, and a parent that computes gives none.
+# fetched only while its parent gives the browser a turn, and a parent that computes gives none. One that starts too late
+# is ended: nobody would.
 _start_helper = run_js(
-    """() => {
+    """(() => {
         const script = () => {
             onmessage = ({ data: { module, memory, stack, arena, number } }) => {
                 const { exports } = new WebAssembly.Instance(module, { env: { memory } });
@@ -52,13 +54,14 @@ _start_helper = run_js(
             postMessage("started");
         };
         const address = URL.createObjectURL(new Blob([`(${script})()`], { type: "text/javascript" }));
-        return new Promise((resolve, reject) => {
+        return (patience) => new Promise((resolve, reject) => {
             const worker = new Worker(address, { type: "module", name: "kernels" });
-            const done = (settle) => (event) => { URL.revokeObjectURL(address); settle(event); };
-            worker.onmessage = done(() => resolve(worker));
-            worker.onerror = done((event) => reject(new Error(event.message || "a worker did not start")));
+            const refuse = (reason) => { worker.terminate(); reject(new Error(reason)); };
+            const late = setTimeout(() => refuse("a worker did not start"), patience);
+            worker.onmessage = () => { clearTimeout(late); resolve(worker); };
+            worker.onerror = (event) => { clearTimeout(late); refuse(event.message); };
         });
-    }"""
+    })()"""
 )
 
 
@@ -71,8 +74,8 @@ class ReadsIntoMemory(Protocol):
 
 
 def can_share() -> bool:
-    """Whether threads may share memory here: an isolated page, and not its main thread, which must not wait."""
-    # A worker is not told by the lack of a document: PyScript lends its workers the page's.
+    """Whether threads may share memory here: a worker of an isolated page (its main thread must not wait)."""
+    # Not told by `document`: PyScript gives its workers one.
     return bool(getattr(js, "crossOriginIsolated", False)) and hasattr(js, "WorkerGlobalScope")
 
 
@@ -96,13 +99,9 @@ async def compiled_modules(*, shared: bool) -> list[Any]:
 
 async def start_helpers(n: int) -> list[Any]:
     """Up to `n` workers that have started; fewer when the browser gives no more."""
-    tasks = [asyncio.ensure_future(_start_helper()) for _ in range(n)]
-    if not tasks:
-        return []
-    done, late = await asyncio.wait(tasks, timeout=_HELPER_PATIENCE_S)
-    for task in late:
-        task.cancel()
-    return [task.result() for task in done if task.exception() is None]
+    starting = (_start_helper(_HELPER_PATIENCE_MS) for _ in range(n))
+    found = await asyncio.gather(*starting, return_exceptions=True)
+    return [worker for worker in found if not isinstance(worker, BaseException)]
 
 
 class WasmHost:
@@ -119,6 +118,8 @@ class WasmHost:
 
     def __init__(self, module: Any, *, shared: bool, helpers: list[Any] | None = None) -> None:
         self._module, self._shared, self._helpers = module, shared, helpers or []
+        # A worker that waits is never garbage to a browser, and the memory it waits in neither.
+        self._end_helpers = weakref.finalize(self, _terminate, self._helpers)
         self.threads = 1 + len(self._helpers)
         _, probe = self._instance(_PROBE_PAGES)
         self.takes_bytes = bool(probe.takes_bytes())
@@ -196,11 +197,10 @@ class WasmHost:
         return js.Int32Array.new(self._memory.buffer, self._base, 1) if self._shared and self._end else None
 
     def close(self) -> None:
-        """Ends the helpers, which have nothing in hand between runs, and forgets the memory."""
-        for helper in self._helpers:
-            helper.terminate()
+        """Ends the helpers, whatever they have in hand, and forgets the memory."""
+        self._end_helpers()
         self._views.clear()
-        self._helpers, self._exports, self._memory, self._end = [], None, None, 0
+        self._exports, self._memory, self._end = None, None, 0
 
     def _instance(self, pages: int) -> tuple[Any, Any]:
         """Memory of exactly so many pages, and the exports of an instance in it."""
@@ -222,6 +222,11 @@ class WasmHost:
                 self._views.clear()
             view = self._views[place, n_bytes] = self._memory.subarray(start, start + n_bytes)
         return view
+
+
+def _terminate(helpers: list[Any]) -> None:
+    for helper in helpers:
+        helper.terminate()
 
 
 def _copied(view: Any, n_bytes: int) -> NDArray[np.uint8]:

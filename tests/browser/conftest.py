@@ -35,8 +35,10 @@ class Watched:
 
 
 @contextlib.contextmanager
-def watched_chat(browser, url, **options):
+def watched_chat(browser, url, *, before="", **options):
+    """(ChatPage, problems) of a page that is ready; `before` is JavaScript that runs before the page's own."""
     with contextlib.closing(browser.new_context(**options)) as context:
+        context.add_init_script(before)
         watched = Watched(context)
         chat = ChatPage(watched.page).open(url)
         chat.record_posts()

@@ -26,14 +26,14 @@ class Harness:
     """`harness(code, **values)` runs Python in the page's worker and gives its last value, by way of JSON.
 
     numpy, minijinja and pyruntime are there; `values` become variables; `page_url` is the site's address; `await` works;
-    names stay defined. A Python exception is an AssertionError with its traceback.
+    names stay defined. A Python exception is an AssertionError with its traceback. `page` is Playwright's.
     """
 
     def __init__(self, page, folder, url):
-        self._page, self._folder, self._url = page, folder, url
+        self.page, self._folder, self._url = page, folder, url
 
     def __call__(self, code, **values):
-        outcome = self._page.evaluate("([code, values]) => runPython(code, values)", [code, values])
+        outcome = self.page.evaluate("([code, values]) => runPython(code, values)", [code, values])
         assert "error" not in outcome, outcome["error"]
         return json.loads(outcome["value"])
 

@@ -143,6 +143,8 @@ def test_without_isolation_the_chat_works_the_same(page, problems, requested, se
     chat = ChatPage(page).open(f"{running.url}?temperature=0")
     chat.record_posts()
     assert page.evaluate("crossOriginIsolated") is False
+    expect(page.locator("#model")).to_contain_text("· wasm ·")
+    assert len(page.workers) == 1, "the engine's own: without shared memory nobody can help it"
     assert "Paris" in chat.ask(PARIS)
     chat.say(LONG)
     expect(chat.answer_text()).not_to_be_empty(timeout=30_000)

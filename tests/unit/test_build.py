@@ -22,7 +22,7 @@ from pyruntime.text.gguf_reader import spec_from_gguf
 from pyruntime.text.tables import compile_tables
 from pyruntime.text.tables_index import read_index
 from tests.gguf_writer import write_gguf
-from tooling import csp, package
+from tooling import csp, kernels, package
 from tooling.console import ToolingError
 from tooling.pins import read_pins
 from tooling.pyodide_lock import make_lock
@@ -195,6 +195,16 @@ def test_the_wheel_has_every_module_and_table_of_the_package(fresh_site, repo_ro
     names = set(zipfile.ZipFile(wheel).namelist())
     assert wanted <= names
     assert all(name.startswith(("pyruntime/", "pyruntime-0.1.0.dist-info/")) for name in names)
+
+
+def test_the_wheel_carries_the_kernels_for_browsers_and_no_library(fresh_site):
+    (wheel,) = (fresh_site / "pyodide").glob("pyruntime-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        compiled = [name for name in archive.namelist() if name.endswith((".wasm", ".so", ".dylib", ".dll"))]
+        modules = {name: archive.read(name) for name in compiled}
+    expected = {f"pyruntime/model/kernels_wasm/{v.file}": kernels.built(v).read_bytes() for v in kernels.WASM_VARIANTS}
+    assert len(expected) == 4
+    assert modules == expected
 
 
 def test_a_changed_source_gives_another_wheel(sources, tmp_path, monkeypatch):

@@ -263,6 +263,25 @@ def test_cancel_stops_what_is_being_computed_and_nothing_later():
     assert answer(engine, user("Next"))[-1].reason == "stop"
 
 
+def test_a_stop_that_met_nothing_does_not_reach_a_later_call_for_logits():
+    engine, executor = stoppable_engine()
+    executor.stop()
+    assert engine.logits([1, 2]).shape == (2, engine.model.config.vocab_size)
+
+
+def test_closing_an_engine_closes_an_executor_that_holds_something():
+    closed = []
+
+    class Closable(ScriptedExecutor):
+        def close(self):
+            closed.append(self)
+
+    executor = Closable([])
+    Engine(open_tiny(), executor).close()
+    assert closed == [executor]
+    Engine(open_tiny(), ScriptedExecutor([])).close()
+
+
 def warming_engine(clock, **changes):
     executor = ScriptedExecutor([[0, 0] for _ in range(20)])
     return Engine(open_tiny(**changes), executor, clock=clock), executor
@@ -296,6 +315,15 @@ def test_a_template_that_needs_more_than_a_greeting_does_not_disturb_warming_up(
     )
     asyncio.run(engine.warm_up())
     assert executor.log == []
+
+
+def test_a_stop_that_comes_while_warming_up_ends_that_and_breaks_nothing():
+    """Whoever asks at once and stops at once writes the stop word before the answer has begun."""
+    engine, executor = stoppable_engine("Hello")
+    executor.stop()
+    asyncio.run(engine.warm_up())
+    assert (executor.log, executor.length, engine.kv_tokens) == ([], 0, ())
+    assert answer(engine, user("Hi"))[-1].text == "Hello"
 
 
 def test_a_request_ends_warming_up_and_a_used_cache_is_left_alone():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +13,14 @@ import numpy as np
 import pytest
 
 from pyruntime.engine import Engine
-from pyruntime.errors import ContextOverflowError, FormatError, ParameterError, StoppedError, UnsupportedError
+from pyruntime.errors import (
+    ContextOverflowError,
+    FormatError,
+    OutOfMemoryError,
+    ParameterError,
+    StoppedError,
+    UnsupportedError,
+)
 from pyruntime.formats.gguf import read_gguf
 from pyruntime.formats.source import BytesSource, run_without_waiting
 from pyruntime.model import families, native_executor
@@ -297,6 +305,14 @@ def test_a_program_that_leaves_its_bounds_is_refused():
         check_program(words, **limits)
     with pytest.raises(ProgramError):
         check_program(made.code.words, **limits | {"writable_from": made.buffers + 1})
+
+
+def test_more_memory_than_places_can_number_is_refused_with_the_numbers():
+    config, stored = opened("SmolLM2-135M's sizes")
+    config = replace(config, context_length=2**27)
+    host = NativeHost(library(), 1)
+    with pytest.raises(OutOfMemoryError, match=r"^kernels: no memory holds 2\d\d,\d{3} MB .*less context"):
+        asyncio.run(build_kernel_executor(host, config, stored, context=2**27))
 
 
 def test_threads_meet_only_where_results_are_needed():

@@ -16,6 +16,7 @@ from tests.kernel_lab import BACKENDS, GIVEN_LIBRARY, Lab, Place, make_backend
 from tests.stored_tensors import random_tensor
 
 QUANTIZED = ("Q8_0", "Q4_0", "Q4_1")  # one type for each format of weights
+ARENA_BYTES = 1 << 22
 LEVELS = {"INT8": 127, "INT16": 32767, "SPLIT": 32512}
 
 
@@ -28,7 +29,7 @@ def backend(request, tmp_path_factory):
 
 @pytest.fixture
 def lab(backend):
-    return Lab(backend, 1 << 22)
+    return Lab(backend, ARENA_BYTES)
 
 
 @pytest.fixture
