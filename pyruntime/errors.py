@@ -84,7 +84,7 @@ class ParameterError(TinyPyLMError, ValueError):
     """A parameter given by the caller is out of its interval or of the wrong type."""
 
     def __init__(self, parameter: str, value: object, allowed: str, *, advice: str = "") -> None:
-        self.parameter, self.value = parameter, value
+        self.parameter, self.value, self.allowed = parameter, value, allowed
         super().__init__(compose(parameter, f"{shorten(value)} is not allowed", allowed=allowed, advice=advice))
 
 
