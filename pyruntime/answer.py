@@ -161,6 +161,9 @@ class Answer:
             yield self._finish("cancelled")
             return
         token_id = self._kv.draw(todo[last_chunk:], self._sampler)
+        if self._cancelled():
+            yield self._finish("cancelled")
+            return
         yield PrefillProgress(len(todo), len(todo))
         self._stopwatch.prefill_done()
         async with aclosing(self._decode(token_id)) as events:
@@ -185,6 +188,10 @@ class Answer:
                 reason = "cancelled"
                 break
             token_id = self._kv.draw([token_id], self._sampler)
+            if self._cancelled():
+                # Told to stop while it was computed: this token comes too late.
+                reason = "cancelled"
+                break
         # What the parser still holds is part of the answer: nothing is lost at the end.
         for part in self._parser.finish():
             yield self._event(part, token_id)

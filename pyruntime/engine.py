@@ -31,15 +31,16 @@ from pyruntime.model.native_executor import build_native_executor
 from pyruntime.model.numpy_executor import build_numpy_executor
 from pyruntime.opening import GenerationDefaults, OpenedModel, open_model, read_model
 from pyruntime.sampling import SamplingParams
+from pyruntime.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 
     import numpy as np
     import numpy.typing as npt
 
     from pyruntime.chat.messages import Message
-    from pyruntime.chat.template import ChatTemplate
+    from pyruntime.chat.template import ChatTemplate, ContinueFinal
     from pyruntime.events import Event
     from pyruntime.model.executor import Executor
     from pyruntime.tables_cache import TablesCache
@@ -59,12 +60,17 @@ class Engine:
         model: the opened model.
         executor: computes its logits.
         clock: seconds, for the timings of an answer.
+
+    Attributes:
+        model: the opened model.
+        turns: the queue of those who hold the engine for longer than one answer.
     """
 
     def __init__(
         self, model: OpenedModel, executor: Executor, *, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self.model = model
+        self.turns = Turns()
         self._executor = executor
         self._kv = KVState(executor)
         self._clock = clock
@@ -163,20 +169,94 @@ class Engine:
             ContextOverflowError: the prompt leaves no room for an answer.
         """
         self._refuse_if_busy()
+        stopwatch = self.stopwatch()
+        prompt = self.prompt(messages, tools, **template_kwargs)
+        answer = self.answer(prompt, params, known_tools=tool_names(tools or ()), stopwatch=stopwatch)
+        async with aclosing(answer) as events:
+            async for event in events:
+                yield event
+
+    def prompt(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        continue_final_message: ContinueFinal = False,
+        **template_kwargs: Any,
+    ) -> list[int]:
+        """The token ids of a conversation, up to where the model is to go on; as long as it is.
+
+        Args:
+            messages: as `chat`, like the tools and the further variables.
+            tools: as `chat`.
+            continue_final_message: end inside the last message and not behind what opens an answer; as `ChatTemplate.prompt`.
+            **template_kwargs: as `chat`.
+
+        Raises:
+            ParameterError, TemplateError: as `chat`.
+        """
+        prompt = self._template().encode(
+            move_inline_thinking(messages, self._thinking_tags()),
+            tools,
+            add_generation_prompt=not continue_final_message,
+            continue_final_message=continue_final_message,
+            **template_kwargs,
+        )
+        if not prompt:
+            problem = "it rendered nothing for these messages"
+            raise UnsupportedError(self.model.source.name, "chat template", problem)
+        return prompt
+
+    def stopwatch(self) -> Stopwatch:
+        """A stopwatch on the engine's clock, started now: for a request that does something before `answer`."""
+        return Stopwatch(self._clock)
+
+    async def answer(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams | None = None,
+        *,
+        known_tools: Collection[str] = (),
+        continues: bool = False,
+        stopwatch: Stopwatch | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """Go on from a prompt; yields as `chat`.
+
+        Args:
+            prompt: token ids, as `prompt` makes them.
+            params: as `chat`.
+            known_tools: names of the tools that the prompt offers.
+            continues: whether the prompt ends inside an answer, so that white space which comes next is part of it.
+            stopwatch: started when the request came; by default now.
+
+        Raises:
+            BusyError: an answer is already running on this engine.
+            ContextOverflowError: the prompt leaves no room for an answer.
+        """
+        self._refuse_if_busy()
+        if len(prompt) >= self.context:
+            advice = "Shorten the conversation, or load the model with a larger context"
+            raise ContextOverflowError(len(prompt) + 1, self.context, advice=advice)
+        params = params or SamplingParams()
+        parser = OutputParser(
+            self.model.tokenizer,
+            self.model.marks,
+            stops=params.stop,
+            known_tools=known_tools,
+            inside_thinking=ends_inside_thinking(prompt, self.model.marks),
+            continues=continues,
+        )
+        answer = Answer(
+            self._kv,
+            parser,
+            self.model.generation.stop_ids,
+            prompt,
+            params,
+            stopwatch or self.stopwatch(),
+            lambda: self._cancelled,
+        )
         self._busy, self._cancelled = True, False
         try:
-            stopwatch = Stopwatch(self._clock)
-            params = params or SamplingParams()
-            prompt = self._prompt(messages, tools, template_kwargs)
-            answer = Answer(
-                self._kv,
-                self._parser(prompt, params, tools),
-                self.model.generation.stop_ids,
-                prompt,
-                params,
-                stopwatch,
-                lambda: self._cancelled,
-            )
             async with aclosing(answer.events()) as events:
                 async for event in events:
                     yield event
@@ -197,34 +277,6 @@ class Engine:
     def _refuse_if_busy(self) -> None:
         if self._busy:
             raise BusyError("engine: an answer is already running. Wait for it to finish, or stop it first")
-
-    def _prompt(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]] | None,
-        template_kwargs: Mapping[str, Any],
-    ) -> list[int]:
-        template = self._template()
-        history = move_inline_thinking(messages, self._thinking_tags())
-        prompt = template.encode(history, tools, add_generation_prompt=True, **template_kwargs)
-        if not prompt:
-            problem = "it rendered nothing for these messages"
-            raise UnsupportedError(self.model.source.name, "chat template", problem)
-        if len(prompt) >= self.context:
-            advice = "Shorten the conversation, or load the model with a larger context"
-            raise ContextOverflowError(len(prompt) + 1, self.context, advice=advice)
-        return prompt
-
-    def _parser(
-        self, prompt: Sequence[int], params: SamplingParams, tools: Sequence[Mapping[str, Any]] | None
-    ) -> OutputParser:
-        return OutputParser(
-            self.model.tokenizer,
-            self.model.marks,
-            stops=params.stop,
-            known_tools=tool_names(tools or ()),
-            inside_thinking=ends_inside_thinking(prompt, self.model.marks),
-        )
 
     def _thinking_tags(self) -> tuple[str, str] | None:
         if self.model.marks.think is None:

@@ -63,11 +63,19 @@ class CallInvalid:
 
 @dataclass(frozen=True)
 class Usage:
-    """Token counts of one answer. `new_tokens` are those generated, the one that ended the answer not counted."""
+    """Token counts of one answer.
+
+    Attributes:
+        prompt_tokens: tokens of the prompt.
+        cached_tokens: those of them that the KV cache held already.
+        new_tokens: tokens generated, the one that ended the answer not counted.
+        left_out: messages of the conversation that did not fit into the prompt.
+    """
 
     prompt_tokens: int
     cached_tokens: int
     new_tokens: int
+    left_out: int = 0
 
 
 @dataclass(frozen=True)

@@ -100,9 +100,10 @@ def open_tiny(**changes) -> OpenedModel:
 
 
 class ScriptedExecutor:
-    """An executor that "answers" with given ids: after every prompt it walks through the next script.
+    """An executor that "answers" with given ids: after every prompt (which begins with a cut) it walks through the next
+    script.
 
-    `log` records every call, so that tests can see what was computed.
+    `log` records every call, so that tests can see what was computed; `on_forward` is called in the middle of each.
     """
 
     name = "scripted"
@@ -112,8 +113,10 @@ class ScriptedExecutor:
         self.tokens: list[int] = []
         self.log: list[tuple] = []
         self.fail_after: int | None = None
+        self.on_forward = lambda: None
         self._scripts = [list(script) for script in scripts]
         self._script: list[int] = []
+        self._is_cut = True
 
     @property
     def length(self) -> int:
@@ -124,8 +127,9 @@ class ScriptedExecutor:
 
     def forward(self, ids: Sequence[int]) -> np.ndarray:
         self._take("forward", ids)
-        if len(ids) > 1 or not self._script:
-            self._script = self._scripts.pop(0)
+        self.on_forward()
+        if self._is_cut or not self._script:
+            self._script, self._is_cut = self._scripts.pop(0), False
         logits = np.zeros(self.vocab_size, dtype=np.float32)
         logits[self._script.pop(0)] = 50.0
         return logits
@@ -135,11 +139,13 @@ class ScriptedExecutor:
         return np.zeros((len(ids), self.vocab_size), dtype=np.float32)
 
     def truncate(self, length: int) -> None:
+        self.log.append(("cut", [length]))
         del self.tokens[length:]
+        self._is_cut = True
 
     def _take(self, call: str, ids: Sequence[int]) -> None:
         self.log.append((call, list(ids)))
-        if self.fail_after is not None and len(self.log) > self.fail_after:
+        if self.fail_after is not None and sum(name != "cut" for name, _ in self.log) > self.fail_after:
             raise RuntimeError("the executor broke")
         assert len(self.tokens) + len(ids) <= self.context
         self.tokens.extend(ids)

@@ -52,6 +52,7 @@ class OutputParser:
         stops: stop strings.
         known_tools: names of the tools offered.
         inside_thinking: the prompt ended inside thinking.
+        continues: the prompt ended inside a text, which goes on.
     """
 
     def __init__(
@@ -62,13 +63,14 @@ class OutputParser:
         stops: Sequence[str] = (),
         known_tools: Collection[str] = (),
         inside_thinking: bool = False,
+        continues: bool = False,
     ) -> None:
         self._marks = marks
         self._known_tools = known_tools
         self._decoder = tokenizer.stream()
         self._stops = StopFilter(stops)
         self._state: _State = "thinking" if inside_thinking else "content"
-        self._thinking = _Trimmed(drop_start=True)
+        self._thinking = _Trimmed(drop_start=not continues)
         self._content = _Trimmed(drop_start=False)
         self._call = _CallText()
 

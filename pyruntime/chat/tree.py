@@ -221,17 +221,17 @@ class Tree:
             )
         return self.add(Node(node_id, old.parent, old.role, text_content(text), created))
 
-    def before(self, answer: str) -> Tree:
-        """With a path that ends right above an answer, for another one to be added beside it.
+    def before(self, node_id: str) -> Tree:
+        """With a path that ends right above a message, for another one to be added beside it.
 
         Raises:
-            ParameterError: it is no answer of the model's, or a first message.
+            ParameterError: there is no such message, or nothing above it.
         """
-        old = self.node(answer)
-        if old.role != "assistant" or old.parent is None:
-            raise ParameterError("message", answer, "an answer of the model")
-        shown = self.select(old.parent)
-        return replace(shown, chosen=_without(shown.chosen, old.parent))
+        parent = self.node(node_id).parent
+        if parent is None:
+            raise ParameterError("message", node_id, "a message that follows another one")
+        shown = self.select(parent)
+        return replace(shown, chosen=_without(shown.chosen, parent))
 
     def select(self, node_id: str) -> Tree:
         """With the branch shown that leads to a message; below it, whatever was last shown there."""

@@ -80,6 +80,11 @@ def test_a_prompt_that_opened_thinking_goes_on_inside_it():
     assert run(["ok"], inside_thinking=True)[:2] == ("ok", "")
 
 
+def test_thinking_that_goes_on_begins_with_the_white_space_it_goes_on_with():
+    assert run([" then", UNTHINK, "A"], inside_thinking=True, continues=True)[:2] == (" then", "A")
+    assert run([" then", UNTHINK, "A"], inside_thinking=True)[:2] == ("then", "A")
+
+
 def test_without_marks_nothing_is_held_back():
     tokenizer = Chunks(["a", " ", "\n", "b"])
     parser = OutputParser(tokenizer, Marks())
