@@ -111,6 +111,10 @@ class BusyError(TinyPyLMError, RuntimeError):
     """A generation is already running on this engine."""
 
 
+class ClosedError(TinyPyLMError, RuntimeError):
+    """A conversation was closed and takes no more requests."""
+
+
 class StoppedError(TinyPyLMError, RuntimeError):
     """A computation was stopped from outside before it was finished."""
 
