@@ -23,7 +23,7 @@ from pyruntime.answer import Answer, KVState, Stopwatch
 from pyruntime.chat.marks import ends_inside_thinking
 from pyruntime.chat.messages import move_inline_thinking
 from pyruntime.chat.output import OutputParser
-from pyruntime.chat.tool_calls import tool_names
+from pyruntime.chat.tool_calls import tool_schemas
 from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, UnsupportedError
 from pyruntime.formats.source import ByteSource, FileSource
 from pyruntime.model import native_executor
@@ -34,13 +34,14 @@ from pyruntime.sampling import SamplingParams
 from pyruntime.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     import numpy as np
     import numpy.typing as npt
 
     from pyruntime.chat.messages import Message
     from pyruntime.chat.template import ChatTemplate, ContinueFinal
+    from pyruntime.chat.tool_calls import Schemas
     from pyruntime.events import Event
     from pyruntime.model.executor import Executor
     from pyruntime.tables_cache import TablesCache
@@ -171,7 +172,7 @@ class Engine:
         self._refuse_if_busy()
         stopwatch = self.stopwatch()
         prompt = self.prompt(messages, tools, **template_kwargs)
-        answer = self.answer(prompt, params, known_tools=tool_names(tools or ()), stopwatch=stopwatch)
+        answer = self.answer(prompt, params, known_tools=tool_schemas(tools or ()), stopwatch=stopwatch)
         async with aclosing(answer) as events:
             async for event in events:
                 yield event
@@ -216,7 +217,7 @@ class Engine:
         prompt: Sequence[int],
         params: SamplingParams | None = None,
         *,
-        known_tools: Collection[str] = (),
+        known_tools: Schemas | None = None,
         continues: bool = False,
         stopwatch: Stopwatch | None = None,
     ) -> AsyncGenerator[Event, None]:
@@ -225,7 +226,7 @@ class Engine:
         Args:
             prompt: token ids, as `prompt` makes them.
             params: as `chat`.
-            known_tools: names of the tools that the prompt offers.
+            known_tools: the tools that the prompt offers, by name, with the JSON Schema of their arguments.
             continues: whether the prompt ends inside an answer, so that white space which comes next is part of it.
             stopwatch: started when the request came; by default now.
 
@@ -242,7 +243,7 @@ class Engine:
             self.model.tokenizer,
             self.model.marks,
             stops=params.stop,
-            known_tools=known_tools,
+            known_tools=known_tools or {},
             inside_thinking=ends_inside_thinking(prompt, self.model.marks),
             continues=continues,
         )

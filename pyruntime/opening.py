@@ -94,7 +94,7 @@ async def read_model(source: ByteSource, *, tables: TablesCache | None = None) -
     tokenizer = await _tokenizer(file, tables)
     text = file.metadata.get(_TEMPLATE_KEY)
     template = None if text is None else ChatTemplate(text, tokenizer.special_tokens, tokenizer)
-    marks = find_marks(template, tokenizer.control_ids) if template else Marks()
+    marks = find_marks(template, tokenizer) if template else Marks()
     return OpenedModel(
         config=config,
         tokenizer=tokenizer,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyruntime.chat.budget import default_reserve, fit
 from pyruntime.chat.history import as_messages
-from pyruntime.chat.tool_calls import InvalidToolCall
+from pyruntime.chat.tool_calls import InvalidToolCall, ToolCall
 from pyruntime.chat.tree import Call, Node, NodeState, Tree, text_content
 from pyruntime.conversation.draft import Draft
 from pyruntime.conversation.events import MessageAdded, PromptFitted, SessionEvent, ToolRoundsExhausted
@@ -201,7 +201,7 @@ class Turn:
         answer = engine.answer(
             prompt,
             options.params,
-            known_tools=options.tools.names,
+            known_tools=options.tools.schemas,
             continues=base is not None,
             stopwatch=stopwatch,
         )
@@ -218,7 +218,7 @@ class Turn:
         if self._is_cancelled():
             engine.cancel()  # it may have come before the engine had begun
         if isinstance(event, CallReady):
-            problem = self._options.tools.fault(event.call.name, event.call.arguments)
+            problem = self._problem(event.call, draft)
             event = CallInvalid(InvalidToolCall(problem, event.call.raw)) if problem else event
         if isinstance(event, Finished):
             event = replace(event, usage=replace(event.usage, left_out=left_out))
@@ -229,6 +229,13 @@ class Turn:
             return [event]
         # What comes behind a stop is late: the answer keeps it if it was held back, and nobody is told.
         return [] if self._is_cancelled() else [*self._entered(event), event]
+
+    def _problem(self, call: ToolCall, draft: Draft) -> str | None:
+        """Why a call cannot be run, or None."""
+        calls = self._host.engine.model.marks.call
+        if calls is not None and calls.single and any(one.problem is None for one in draft.calls):
+            return "this model can be answered one call at a time only"
+        return self._options.tools.fault(call.name, call.arguments)
 
     def _finished(self, event: Finished, draft: Draft) -> Sequence[SessionEvent]:
         if event.reason == "cancelled":
@@ -301,9 +308,10 @@ class Turn:
         """The prompt's ids, and what to tell of them."""
         options, engine = self._options, self._host.engine
         nodes = [*self.tree.path, base] if base else list(self.tree.path)
-        messages = as_messages(nodes, self.tree.system)
+        calls = engine.model.marks.call
+        messages = self._messages(nodes)
         tools = options.tools.descriptions()
-        if tools and engine.model.marks.call is None:
+        if tools and calls is None:
             problem = "it has no way of asking for tools"
             advice = "Switch the tools off, or choose another model"
             raise UnsupportedError(engine.model.source.name, "chat template", problem, advice=advice)
@@ -319,6 +327,10 @@ class Turn:
         left_out = tuple(nodes[place - first].id for place in fitted.left_out)
         return fitted.prompt, PromptFitted(len(fitted.prompt), reserve, left_out)
 
+    def _messages(self, nodes: Sequence[Node]) -> list[dict[str, Any]]:
+        calls = self._host.engine.model.marks.call
+        return as_messages(nodes, self.tree.system, arguments_as_text=calls is not None and calls.arguments_as_text)
+
     def _as_prompted(self, base: Node) -> Node:
         """The answer to go on with, without the white space at its end if the template takes that away."""
         text = base.text or base.reasoning
@@ -326,7 +338,7 @@ class Turn:
         if text == text.rstrip() or template is None:
             return base
         rendered = template.render(
-            as_messages([*self.tree.path, base], self.tree.system),
+            self._messages([*self.tree.path, base]),
             self._options.tools.descriptions(),
             continue_final_message=_place(base),
             **self._options.template_kwargs,

@@ -71,9 +71,9 @@ class ToolRegistry:
             self._tools[tool.name] = tool
 
     @property
-    def names(self) -> frozenset[str]:
-        """The names of all tools."""
-        return frozenset(self._tools)
+    def schemas(self) -> dict[str, Mapping[str, Any]]:
+        """Name → JSON Schema of the arguments, of all tools."""
+        return {name: tool.parameters for name, tool in self._tools.items()}
 
     def descriptions(self) -> list[dict[str, Any]] | None:
         """What a template is told; None when there is no tool, which is how templates know."""

@@ -15,8 +15,8 @@ from pyruntime.events import Delta, Finished, PrefillProgress
 from pyruntime.sampling import SamplingParams
 from pyruntime.tools import Tool, ToolRegistry
 from pyruntime.turns import Turns
-from tests.conversation_lab import GREEDY, collect, open_model, path, run, session, shown_text, states
-from tests.tiny_model import CALL, TEMPLATE, UNCALL
+from tests.conversation_lab import GREEDY, collect, open_model, path, prompts, run, session, shown_text, states
+from tests.tiny_model import CALL, TEMPLATE, TOOL, UNCALL
 
 
 @pytest.mark.parametrize("before", State)
@@ -234,6 +234,50 @@ def test_an_answer_with_more_calls_than_may_be_is_kept_with_the_last_marked():
     calls = talk.tree.path[1].calls
     assert (len(calls), calls[-1].problem) == (MOST_CALLS, "more than 63 calls in one answer")
     assert sum(role == "tool" for role, _ in path(talk)) == MOST_CALLS - 1
+
+
+ONE_CALL = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+    "{% if m.tool_calls %}{% if m.tool_calls|length > 1 %}{{ raise_exception('One call only!') }}{% endif %}"
+    '{"name": "{{ m.tool_calls[0].function.name }}", "parameters": {{ m.tool_calls[0].function.arguments|tojson }}}'
+    "{% endif %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_of_a_model_that_is_answered_one_call_at_a_time_the_first_call_is_run_and_the_others_are_told():
+    async def echo(arguments):
+        return arguments
+
+    calls = '{"name": "echo", "parameters": {"a": 1}} {"name": "echo", "parameters": {"a": 2}}'
+    tools = ToolRegistry([Tool("echo", "", {"type": "object"}, echo, needs_approval=False)])
+    model = open_model(tokenizer__chat_template=ONE_CALL)
+    talk, _ = session(calls, "Done.", "Yes.", options=Options(params=GREEDY, tools=tools), model=model)
+    events = run(talk.send("Hi"))
+    assert shown_text(events) == "Done."
+    assert path(talk) == [("user", "Hi"), ("assistant", ""), ("tool", '{"a": 1}'), ("assistant", "Done.")]
+    first, second = talk.tree.path[1].calls
+    assert (first.problem, second.problem) == (None, "this model can be answered one call at a time only")
+    assert shown_text(run(talk.send("Sure?"))) == "Yes."
+
+
+def test_a_template_that_wants_arguments_as_text_gets_them_so():
+    as_text = TEMPLATE.replace(
+        "{{ message.content }}",
+        "{{ message.content }}{% for c in message.tool_calls or [] %}<call>{{ c.function.name }}<|tool|>"
+        "{{ c.function.arguments + '' }}</call>{% endfor %}",
+    )
+
+    async def echo(arguments):
+        return arguments
+
+    tools = ToolRegistry([Tool("echo", "", {"type": "object"}, echo, needs_approval=False)])
+    model = open_model(tokenizer__chat_template=as_text)
+    talk, executor = session(
+        [CALL, "echo", TOOL, '{"a": 1}', UNCALL], "Done.", options=Options(params=GREEDY, tools=tools), model=model
+    )
+    run(talk.send("Hi"))
+    assert path(talk)[1:] == [("assistant", ""), ("tool", '{"a": 1}'), ("assistant", "Done.")]
+    assert '<call>echo<|tool|>{"a": 1}</call><|im_end|>' in prompts(executor, model)[-1]
 
 
 def test_a_tool_that_is_cancelled_by_itself_is_a_failed_call():

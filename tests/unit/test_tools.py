@@ -190,7 +190,7 @@ def test_the_registry_describes_its_tools_as_templates_expect_and_knows_faults()
             "parameters": {"type": "object", "required": ["a"]},
         },
     }
-    assert registry.names == {"echo", "other"}
+    assert registry.schemas == {"echo": {"type": "object", "required": ["a"]}, "other": {"type": "object"}}
     assert (registry.needs_approval("echo"), registry.needs_approval("other")) == (True, False)
     assert registry.fault("echo", {}) == "arguments: 'a' is missing"
     assert registry.fault("echo", {"a": 1}) is None
