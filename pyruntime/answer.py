@@ -7,6 +7,7 @@ for the flush at the end. Nothing here knows messages or templates.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -119,6 +120,7 @@ class Answer:
         params: how tokens are drawn and when to stop.
         stopwatch: started when the request came.
         cancelled: whether to stop; asked before every prefill chunk and after every token.
+        end_of_thinking: ids that end the model's thinking when it has used up its budget; none if it has no way of thinking.
     """
 
     def __init__(
@@ -130,6 +132,7 @@ class Answer:
         params: SamplingParams,
         stopwatch: Stopwatch,
         cancelled: Callable[[], bool],
+        end_of_thinking: Sequence[int] = (),
     ) -> None:
         self._kv = kv
         self._parser = parser
@@ -138,6 +141,9 @@ class Answer:
         self._params = params
         self._stopwatch = stopwatch
         self._cancelled = cancelled
+        self._end_of_thinking = end_of_thinking
+        self._forced: deque[int] = deque()  # ids that come next, whatever the model would say
+        self._thought = 0  # tokens of thinking
         self._sampler = Sampler(params)
         self._text: list[str] = []
         self._reasoning: list[str] = []
@@ -160,7 +166,7 @@ class Answer:
         if await self._cancel_requested():
             yield self._finish("cancelled")
             return
-        token_id = self._kv.draw(todo[last_chunk:], self._sampler)
+        token_id = self._next(todo[last_chunk:])
         if self._cancelled():
             yield self._finish("cancelled")
             return
@@ -176,8 +182,10 @@ class Answer:
                 reason: FinishReason = "stop"
                 break
             self._new_tokens += 1
+            was_thinking = self._parser.is_thinking
             for part in self._parser.push(token_id):
                 yield self._event(part, token_id)
+            self._thought += was_thinking and self._parser.is_thinking  # the marks are no thinking
             if self._parser.is_stopped:
                 reason = "stop"
                 break
@@ -187,7 +195,7 @@ class Answer:
             if await self._cancel_requested():
                 reason = "cancelled"
                 break
-            token_id = self._kv.draw([token_id], self._sampler)
+            token_id = self._next([token_id])
             if self._cancelled():
                 # Told to stop while it was computed: this token comes too late.
                 reason = "cancelled"
@@ -196,6 +204,16 @@ class Answer:
         for part in self._parser.finish():
             yield self._event(part, token_id)
         yield self._finish("stop" if self._parser.is_stopped else reason)
+
+    def _next(self, ids: Sequence[int]) -> int:
+        """Compute `ids`, and choose the token after the last one: as drawn, or what ends the thinking."""
+        budget = self._params.thinking_budget
+        if budget is not None and self._parser.is_thinking and self._thought >= budget and not self._forced:
+            self._forced.extend(self._end_of_thinking)
+        if not self._forced:
+            return self._kv.draw(ids, self._sampler)
+        self._kv.prefill(ids)
+        return self._forced.popleft()
 
     async def _cancel_requested(self) -> bool:
         # Gives the host's event loop a turn, in which a request to stop can arrive.

@@ -255,6 +255,7 @@ class Engine:
             params,
             stopwatch or self.stopwatch(),
             lambda: self._cancelled,
+            self.model.marks.end_of_thinking,
         )
         self._busy, self._cancelled = True, False
         try:

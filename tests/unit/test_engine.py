@@ -244,6 +244,31 @@ def test_thinking_that_the_prompt_opened_is_thinking_from_the_first_token():
     assert (finished.text, finished.reasoning) == ("Yes", "hm")
 
 
+@pytest.mark.parametrize(
+    ("budget", "thought"), [(0, ""), (3, "abc"), (4, "abcd"), (5, "abcde"), (6, "abcde"), (None, "abcde")]
+)
+def test_thinking_ends_when_its_budget_is_used_up_as_the_template_ends_it(budget, thought):
+    end = [*b"\n", UNTHINK, *b"\n\n"]
+    # The model goes on from what it is made to have said.
+    is_cut = budget is not None and budget < len("abcde\n")
+    thinking = [*b"abcde\n"][: budget if is_cut else None]
+    script = [*thinking, *b"Yes"] if is_cut else [*thinking, UNTHINK, *b"\n\nYes"]
+    engine, executor = scripted_engine(script, tokenizer__chat_template=TAG_TEMPLATE)
+    params = SamplingParams(temperature=0, thinking_budget=budget)
+    finished = answer(engine, user("Hi"), params, open_thinking=True)[-1]
+    assert (finished.reasoning, finished.text) == (thought, "Yes")
+    if is_cut:
+        written = executor.tokens[finished.usage.prompt_tokens :]
+        assert written[: len(thinking) + len(end)] == [*thinking, *end]
+        assert finished.usage.new_tokens == len(thinking) + len(end) + 3
+
+
+def test_the_budget_counts_thinking_that_the_model_opened_itself_and_no_other_token():
+    engine, _ = scripted_engine([*b"Hm. ", THINK, *b"ab", *b"So."], tokenizer__chat_template=TAG_TEMPLATE)
+    finished = answer(engine, user("Hi"), SamplingParams(temperature=0, thinking_budget=2))[-1]
+    assert (finished.reasoning, finished.text) == ("ab", "Hm.So.")
+
+
 def test_a_call_is_told_once_when_it_is_complete_and_its_raw_text_is_never_shown():
     script = [*b"Let me see.", CALL, *b'{"name": "now", "arguments": {"zone": "</call>"}}', UNCALL]
     engine, _ = scripted_engine(script, tokenizer__chat_template=TAG_TEMPLATE)

@@ -155,6 +155,7 @@ def test_the_sampler_counts_what_it_drew_for_the_penalties():
         ("presence_penalty", "much", "a number"),
         ("seed", -1, "[0,"),
         ("max_tokens", 0, ">= 1"),
+        ("thinking_budget", -1, ">= 0"),
         ("stop", "text", "tuple"),
         ("stop", ("",), "at least one character"),
         ("logit_bias", {"a": 1.0}, "an integer"),
