@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyruntime.formats.source import run_without_waiting
+from pyruntime.model import native_executor
 from pyruntime.model.kernel_executor import KernelSettings
-from pyruntime.model.native_executor import build_native_executor
 from pyruntime.model.native_host import usable_cores
 from pyruntime.opening import OpenedModel, open_model
 from tooling import cache
@@ -45,7 +45,7 @@ def measure(model: OpenedModel, settings: KernelSettings, rounds: int) -> dict[s
     build_native()
     threads = sorted({1, usable_cores()})
     executor = run_without_waiting(
-        build_native_executor(
+        native_executor.build(
             model.config,
             model.tensors,
             model.source,

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pyruntime.formats.source import run_without_waiting
+from pyruntime.model import native_executor
 from pyruntime.model.kernel_executor import KernelSettings
-from pyruntime.model.native_executor import build_native_executor
 from pyruntime.model.numpy_executor import build_numpy_executor
 from pyruntime.opening import OpenedModel, open_model
 from tooling import cache
@@ -76,7 +76,7 @@ def measure(model: OpenedModel, n_tokens: int, window: int) -> dict[str, dict[st
     build_native()
     executors: dict[str, Executor] = {"float32": run_without_waiting(build_numpy_executor(*common, context=window))}
     for name, settings in MODES.items():
-        executors[name] = run_without_waiting(build_native_executor(*common, context=window, settings=settings))
+        executors[name] = run_without_waiting(native_executor.build(*common, context=window, settings=settings))
     scores = {name: Score() for name in executors}
     for start in range(0, len(ids), window):
         part = ids[start : start + window]

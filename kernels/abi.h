@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 enum {
-  ABI_VERSION = 1,
+  ABI_VERSION = 2,
   UNIT = 64,
   OPERATION_WORDS = 16,
   NOTHING = -1,

@@ -23,7 +23,7 @@ static void sift_down(float *values, i32 *ids, i32 n, i32 place) {
 }
 
 // Largest of the logits; infinity if one is infinite or not a number.
-EXPORT(largest_logit) float largest_logit(const float *logits, i32 n) {
+static float largest_logit(const float *logits, i32 n) {
   f32x4 max = splat(-3.4028235e38f), poison = splat(0);
   i32 i = 0;
   for (; i + 4 <= n; i += 4) {
@@ -39,15 +39,20 @@ EXPORT(largest_logit) float largest_logit(const float *logits, i32 n) {
   return bad == 0 ? most : __builtin_inff();
 }
 
-// The `most` largest of those logits that are at least `floor`, in no particular order; of equal ones the earlier win.
-// Returns how many there are. A heap of the largest so far, whose least is what a newcomer must exceed.
-EXPORT(candidates) i32 candidates(const float *logits, i32 n, float floor, i32 most, i32 *ids, float *values) {
-  i32 count = 0;
+// The `most` largest of those logits that lie at most `below` under the largest; of equal ones the earlier win. Writes
+// their ids and behind these their values; ids are ascending if there are fewer than `most`. `found` has room for `most`
+// of both. Returns how many there are, or -1 if a logit is not finite.
+EXPORT(candidates) i32 candidates(const float *logits, i32 n, float below, i32 most, i32 *found) {
+  float largest = largest_logit(logits, n), floor = largest - below;
+  if (largest * 0.0f != 0) return -1;
+  i32 *ids = found, count = 0;
+  float *values = (float *)(found + most);
   for (i32 i = 0; i < n; i++) {
     float value = logits[i];
     if (!(value >= floor)) continue;
     if (count < most) {
       ids[count] = i, values[count] = value;
+      // A heap of the largest so far, whose least is what a newcomer must exceed.
       if (++count == most) {
         for (i32 place = count / 2 - 1; place >= 0; place--) sift_down(values, ids, count, place);
       }
@@ -56,5 +61,6 @@ EXPORT(candidates) i32 candidates(const float *logits, i32 n, float floor, i32 m
       sift_down(values, ids, count, 0);
     }
   }
+  for (i32 i = 0; i < count; i++) ((float *)ids)[count + i] = values[i];
   return count;
 }

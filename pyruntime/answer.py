@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyruntime.chat.output import ContentText, OutputParser, Part, ReasoningText
 from pyruntime.chat.tool_calls import InvalidToolCall, ToolCall
+from pyruntime.errors import StoppedError
 from pyruntime.events import (
     CallInvalid,
     CallReady,
@@ -26,7 +27,7 @@ from pyruntime.events import (
     Timings,
     Usage,
 )
-from pyruntime.model.executor import GivesCandidates
+from pyruntime.model.executor import GivesCandidates, Stoppable
 from pyruntime.sampling import Sampler, SamplingParams
 
 if TYPE_CHECKING:
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pyruntime.model.executor import Executor
-
-# Tokens computed per prefill step: large enough for matrix products to pay, small enough that Stop and the
-# progress display get their turn several times a second.
-PREFILL_CHUNK = 32
 
 
 class KVState:
@@ -57,6 +54,11 @@ class KVState:
     def tokens(self) -> tuple[int, ...]:
         """The ids whose keys and values the cache holds."""
         return tuple(self._tokens)
+
+    @property
+    def prefill_chunk(self) -> int:
+        """As `Executor.prefill_chunk`."""
+        return self._executor.prefill_chunk
 
     @property
     def is_full(self) -> bool:
@@ -99,6 +101,28 @@ class KVState:
         result = self._executor.forward_all(ids)
         self._tokens.extend(ids)
         return result
+
+    def warm_up(self, ids: Sequence[int]) -> None:
+        """Compute for nothing: ids, and one more token by itself; the cache must be empty."""
+        sampler = Sampler(SamplingParams())
+        try:
+            self.draw([self.draw(ids, sampler)], sampler)
+        finally:
+            self._cut(0)
+
+    def stop(self) -> None:
+        """Make the computation under way raise StoppedError, where the executor can."""
+        if isinstance(self._executor, Stoppable):
+            self._executor.stop()
+
+    def resume(self) -> None:
+        """Take back a `stop` that met nothing under way."""
+        if isinstance(self._executor, Stoppable):
+            self._executor.resume()
+
+    def stop_word(self) -> Any:
+        """As `Stoppable.stop_word`."""
+        return self._executor.stop_word() if isinstance(self._executor, Stoppable) else None
 
     def settle(self) -> None:
         """After an exception: agree on what both the list and the executor are sure to hold."""
@@ -148,77 +172,76 @@ class Answer:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._new_tokens = 0
+        self._next = -1  # the token drawn last
         self._cached = 0
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """Prefill, then decode until something ends the answer."""
+        reason: FinishReason = "cancelled"
+        try:
+            async with aclosing(self._prefill()) as events:
+                async for event in events:
+                    yield event
+            async with aclosing(self._decode()) as events:
+                async for event in events:
+                    yield event
+            reason = "stop" if self._next in self._stop_ids else "length"
+        except StoppedError:
+            pass
+        # What the parser still holds is part of the answer: nothing is lost at the end.
+        for part in self._parser.finish():
+            yield self._event(part, self._next)
+        yield self._finish("stop" if self._parser.is_stopped else reason)
+
+    async def _prefill(self) -> AsyncGenerator[Event, None]:
+        """The prompt's computation, and the first draw."""
         self._cached = self._kv.keep_prefix_of(self._prompt)
         self._stopwatch.prompt_ready()
         yield PromptReady(len(self._prompt), self._cached)
         todo = self._prompt[self._cached :]
-        last_chunk = (len(todo) - 1) // PREFILL_CHUNK * PREFILL_CHUNK
-        for start in range(0, last_chunk, PREFILL_CHUNK):
-            if await self._cancel_requested():
-                yield self._finish("cancelled")
-                return
-            self._kv.prefill(todo[start : start + PREFILL_CHUNK])
-            yield PrefillProgress(start + PREFILL_CHUNK, len(todo))
-        if await self._cancel_requested():
-            yield self._finish("cancelled")
-            return
-        token_id = self._next(todo[last_chunk:])
-        if self._cancelled():
-            yield self._finish("cancelled")
-            return
+        done = 0
+        while len(todo) - done > (chunk := self._kv.prefill_chunk):
+            await self._give_turn()
+            self._kv.prefill(todo[done : done + chunk])
+            done += chunk
+            yield PrefillProgress(done, len(todo))
+        await self._give_turn()
+        self._next = self._choose(todo[done:])
         yield PrefillProgress(len(todo), len(todo))
         self._stopwatch.prefill_done()
-        async with aclosing(self._decode(token_id)) as events:
-            async for event in events:
-                yield event
 
-    async def _decode(self, token_id: int) -> AsyncGenerator[Event, None]:
-        while True:
-            if token_id in self._stop_ids:
-                reason: FinishReason = "stop"
-                break
+    async def _decode(self) -> AsyncGenerator[Event, None]:
+        """The drawn tokens, until one stops the answer or there is no room for another."""
+        while self._next not in self._stop_ids:
             self._new_tokens += 1
             was_thinking = self._parser.is_thinking
-            for part in self._parser.push(token_id):
-                yield self._event(part, token_id)
+            for part in self._parser.push(self._next):
+                yield self._event(part, self._next)
             self._thought += was_thinking and self._parser.is_thinking  # the marks are no thinking
-            if self._parser.is_stopped:
-                reason = "stop"
-                break
-            if self._new_tokens == self._params.max_tokens or self._kv.is_full:
-                reason = "length"
-                break
-            if await self._cancel_requested():
-                reason = "cancelled"
-                break
-            token_id = self._next([token_id])
-            if self._cancelled():
-                # Told to stop while it was computed: this token comes too late.
-                reason = "cancelled"
-                break
-        # What the parser still holds is part of the answer: nothing is lost at the end.
-        for part in self._parser.finish():
-            yield self._event(part, token_id)
-        yield self._finish("stop" if self._parser.is_stopped else reason)
+            if self._parser.is_stopped or self._new_tokens == self._params.max_tokens or self._kv.is_full:
+                return
+            await self._give_turn()
+            self._next = self._choose([self._next])
 
-    def _next(self, ids: Sequence[int]) -> int:
+    def _choose(self, ids: Sequence[int]) -> int:
         """Compute `ids`, and choose the token after the last one: as drawn, or what ends the thinking."""
         budget = self._params.thinking_budget
         if budget is not None and self._parser.is_thinking and self._thought >= budget and not self._forced:
             self._forced.extend(self._end_of_thinking)
-        if not self._forced:
-            return self._kv.draw(ids, self._sampler)
-        self._kv.prefill(ids)
-        return self._forced.popleft()
+        if self._forced:
+            self._kv.prefill(ids)
+            token_id = self._forced.popleft()
+        else:
+            token_id = self._kv.draw(ids, self._sampler)
+        if self._cancelled():
+            raise StoppedError("answer: stopped while a token was computed, which comes too late")
+        return token_id
 
-    async def _cancel_requested(self) -> bool:
-        # Gives the host's event loop a turn, in which a request to stop can arrive.
+    async def _give_turn(self) -> None:
+        """Give the host's event loop a turn, in which a request to stop can arrive; StoppedError if it has."""
         await asyncio.sleep(0)
-        return self._cancelled()
+        if self._cancelled():
+            raise StoppedError("answer: stopped by request")
 
     def _event(self, part: Part, token_id: int) -> Event:
         self._stopwatch.output()

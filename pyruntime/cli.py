@@ -115,6 +115,7 @@ def _add_logits(commands: Any) -> None:
 def _add_engine_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--executor", choices=EXECUTORS, default="auto", help="what computes (default %(default)s)")
     command.add_argument("--context", type=int, help="positions of the KV cache")
+    command.add_argument("--threads", type=int, help="how many compute (default: one for each core)")
 
 
 def _chat(options: argparse.Namespace) -> int:
@@ -288,5 +289,16 @@ def _load(options: argparse.Namespace) -> Engine:
             if done >= total:
                 print(file=sys.stderr)
 
-    load = Engine.load(options.model, executor=options.executor, context=options.context, on_progress=on_progress)
+    load = Engine.load(
+        options.model,
+        executor=options.executor,
+        context=options.context,
+        threads=options.threads,
+        on_progress=on_progress,
+        on_notice=_warn,
+    )
     return asyncio.run(load)
+
+
+def _warn(text: str) -> None:
+    print(text, file=sys.stderr)

@@ -14,21 +14,21 @@ Nothing here knows pages, terminals or how the arithmetic is done.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import aclosing, suppress
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Any
 
 from pyruntime.answer import Answer, KVState, Stopwatch
 from pyruntime.chat.marks import ends_inside_thinking
 from pyruntime.chat.messages import move_inline_thinking
 from pyruntime.chat.output import OutputParser
 from pyruntime.chat.tool_calls import tool_schemas
-from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, UnsupportedError
+from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, TemplateError, UnsupportedError
+from pyruntime.executors import EXECUTORS, ExecutorName, Wanted, build_executor
 from pyruntime.formats.source import ByteSource, FileSource
-from pyruntime.model import native_executor
-from pyruntime.model.native_executor import build_native_executor
-from pyruntime.model.numpy_executor import build_numpy_executor
 from pyruntime.opening import GenerationDefaults, OpenedModel, open_model, read_model
 from pyruntime.sampling import SamplingParams
 from pyruntime.turns import Turns
@@ -48,10 +48,9 @@ if TYPE_CHECKING:
 
 __all__ = ["EXECUTORS", "Engine", "GenerationDefaults", "OpenedModel", "open_model"]
 
-ExecutorName = Literal["auto", "native", "numpy"]
-EXECUTORS: tuple[ExecutorName, ...] = ("auto", "native", "numpy")
-
 DEFAULT_CONTEXT = 4096
+_WARM_UP_S = 0.3
+_WARM_UP_TOKENS = 15  # at first; a machine that is fast enough takes more at a time
 
 
 class Engine:
@@ -85,7 +84,9 @@ class Engine:
         *,
         executor: ExecutorName = "auto",
         context: int | None = None,
+        threads: int | None = None,
         on_progress: Callable[[int, int], None] | None = None,
+        on_notice: Callable[[str], None] | None = None,
         tables: TablesCache | None = None,
     ) -> Engine:
         """Open a model and read its weights.
@@ -94,28 +95,26 @@ class Engine:
             source: path of a `.gguf` file, or a byte source such as an entry of a store.
             executor: what computes; "auto" takes the fastest that runs here.
             context: positions of the KV cache; by default the model's own, at most 4096.
+            threads: how many compute, 1 … 8; by default one for each core. numpy has its own.
             on_progress: called with the bytes of weights read so far and in all.
+            on_notice: told, in a sentence, when "auto" had to take a slower executor than it should, and why.
             tables: where the tokenizer's compiled tables are kept, if anywhere.
 
         Raises:
-            ParameterError: unknown executor, or a context outside what the model was made for.
-            FormatError, UnsupportedError, TemplateError: as `open_model`; UnsupportedError also when the native kernels
-                are asked for and are not built here.
+            ParameterError: unknown executor, or a context or number of threads outside what is allowed.
+            FormatError, UnsupportedError, TemplateError: as `open_model`; UnsupportedError also when the executor asked for
+                cannot be had here.
             OutOfMemoryError: the model would not fit; the message has the numbers.
         """
-        if executor not in EXECUTORS:
-            raise ParameterError("executor", executor, ", ".join(EXECUTORS))
         bytes_of = FileSource(source) if isinstance(source, str | os.PathLike) else source
+        wanted = Wanted.checked(executor, threads)
         model = await read_model(bytes_of, tables=tables)
-        if executor == "auto":
-            executor = "native" if native_executor.is_available(model.config) else "numpy"
-        build = build_native_executor if executor == "native" else build_numpy_executor
-        built = await build(
-            model.config,
-            model.tensors,
-            model.source,
+        built = await build_executor(
+            wanted,
+            model,
             context=_checked_context(context, model.config.context_length),
             on_progress=on_progress,
+            on_notice=on_notice,
         )
         return cls(model, built)
 
@@ -131,12 +130,22 @@ class Engine:
 
     @property
     def executor_name(self) -> str:
-        """Which executor computes: "native" or "numpy"."""
+        """Which executor computes: "native", "wasm" or "numpy"."""
         return self._executor.name
 
     def cancel(self) -> None:
-        """Stop the answer that is running: it ends after the token or prefill chunk being computed."""
+        """Stop the answer that is running: at once where the executor can be stopped from another thread, and at the
+        latest after the token or prefill chunk being computed.
+        """
         self._cancelled = True
+        if self._busy:
+            self._kv.stop()
+
+    def stop_word(self) -> Any:
+        """What another thread may write 1 into, to stop what is being computed within milliseconds: in the browser, on an
+        isolated page, an Int32Array of shared memory. None where there is no such thing. `cancel` has to follow.
+        """
+        return self._kv.stop_word()
 
     def logits(self, ids: Sequence[int]) -> npt.NDArray[np.float32]:
         """Logits after each of `ids`, computed from an empty cache, (n, vocab) float32; for tests and measurements.
@@ -258,6 +267,7 @@ class Engine:
             self.model.marks.end_of_thinking,
         )
         self._busy, self._cancelled = True, False
+        self._kv.resume()
         try:
             async with aclosing(answer.events()) as events:
                 async for event in events:
@@ -265,6 +275,23 @@ class Engine:
         finally:
             self._kv.settle()
             self._busy = False
+
+    async def warm_up(self) -> None:
+        """Compute for nothing for a quarter of a second, where nobody waits for an answer.
+
+        Browsers compile WebAssembly quickly at first, and what is used much once more and better; Python and the
+        template engine prepare things when they are first used. Without this, that happens during the first answer.
+        A request ends it.
+        """
+        with suppress(TemplateError):  # which a conversation may avoid
+            prompt = self.prompt([{"role": "user", "content": "Hello"}])
+            begun, n = self._clock(), _WARM_UP_TOKENS
+            while not self._busy and not self.kv_tokens and self._clock() - begun < _WARM_UP_S:
+                step = self._clock()
+                self._kv.warm_up(list(islice(cycle(prompt), min(n, self.context - 2))))
+                if self._clock() - step < _WARM_UP_S / 4:
+                    n = min(2 * n, 4 * _WARM_UP_TOKENS)
+                await asyncio.sleep(0)
 
     def check_can_chat(self) -> None:
         """Raise UnsupportedError if the model has no chat template."""

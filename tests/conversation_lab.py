@@ -97,7 +97,7 @@ def prompts(executor, model):
     """Every prompt that was given to the model, as text with its control tokens spelled."""
     control = {token_id: text for text, token_id in model.tokenizer.control_ids.items()}
     found, held = [], []
-    for call, given in executor.log:
+    for call, given in executor.story:
         if call == "cut":
             del held[given[0] :]
             found.append(None)

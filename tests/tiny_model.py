@@ -103,15 +103,18 @@ class ScriptedExecutor:
     """An executor that "answers" with given ids: after every prompt (which begins with a cut) it walks through the next
     script.
 
-    `log` records every call, so that tests can see what was computed; `on_forward` is called in the middle of each.
+    `log` records every computation, so that tests can see it, and `story` the cuts as well; `on_forward` is called in the
+    middle of each.
     """
 
     name = "scripted"
+    prefill_chunk = 32
 
     def __init__(self, scripts: Sequence[Sequence[int]], *, context: int = CONTEXT, vocab_size: int = VOCAB) -> None:
         self.context, self.vocab_size = context, vocab_size
         self.tokens: list[int] = []
         self.log: list[tuple] = []
+        self.story: list[tuple] = []
         self.fail_after: int | None = None
         self.on_forward = lambda: None
         self._scripts = [list(script) for script in scripts]
@@ -139,13 +142,14 @@ class ScriptedExecutor:
         return np.zeros((len(ids), self.vocab_size), dtype=np.float32)
 
     def truncate(self, length: int) -> None:
-        self.log.append(("cut", [length]))
+        self.story.append(("cut", [length]))
         del self.tokens[length:]
         self._is_cut = True
 
     def _take(self, call: str, ids: Sequence[int]) -> None:
         self.log.append((call, list(ids)))
-        if self.fail_after is not None and sum(name != "cut" for name, _ in self.log) > self.fail_after:
+        self.story.append(self.log[-1])
+        if self.fail_after is not None and len(self.log) > self.fail_after:
             raise RuntimeError("the executor broke")
         assert len(self.tokens) + len(ids) <= self.context
         self.tokens.extend(ids)

@@ -2,8 +2,8 @@
 
 - The compiler is `python -m ziglang cc`, pinned in pyproject.toml; the same sources give the same bytes on every machine.
 - What was built lies in the cache under a hash of sources, flags and compiler, and is built once.
-- The native libraries are put beside the module that loads them, `pyruntime/model/kernels_native/`; without them the
-  runtime computes with numpy.
+- What was built is put beside the modules that load it, `pyruntime/model/kernels_native/` and `kernels_wasm/`; without it
+  the runtime computes with numpy.
 
 `python -m tooling.kernels abi` writes `kernels/abi.h` anew from the table in `pyruntime/model/kernel_abi.py`;
 `python -m tooling.kernels` builds everything.
@@ -30,6 +30,7 @@ from tooling.paths import ROOT, cache_dir
 
 SOURCES = ROOT / "kernels"
 NATIVE = ROOT / "pyruntime" / "model" / "kernels_native"
+WASM = ROOT / "pyruntime" / "model" / "kernels_wasm"
 
 _ZIG = (sys.executable, "-m", "ziglang", "cc")
 _COMMON = (
@@ -121,12 +122,21 @@ def built(variant: Variant) -> Path:
 
 def build_native() -> Path:
     """The folder of the native libraries, where `pyruntime` looks for them, brought up to date."""
-    for variant in native_variants():
-        data, place = built(variant).read_bytes(), NATIVE / variant.file
+    return _bring_up_to_date(NATIVE, native_variants())
+
+
+def build_wasm() -> Path:
+    """The folder of the WebAssembly modules, which the wheel of `pyruntime` carries, brought up to date."""
+    return _bring_up_to_date(WASM, WASM_VARIANTS)
+
+
+def _bring_up_to_date(folder: Path, variants: tuple[Variant, ...]) -> Path:
+    for variant in variants:
+        data, place = built(variant).read_bytes(), folder / variant.file
         if not place.exists() or place.read_bytes() != data:
             with write_whole(place) as file:
                 file.write(data)
-    return NATIVE
+    return folder
 
 
 def _version(command: list[str]) -> bytes:
@@ -166,8 +176,7 @@ def main() -> int:
     if sys.argv[1:] == ["abi"]:
         (SOURCES / "abi.h").write_text(header(), encoding="utf-8")
         return 0
-    for variant in WASM_VARIANTS:
-        say(str(built(variant)))
+    say(str(build_wasm()))
     say(str(build_native()))
     return 0
 

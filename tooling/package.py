@@ -21,7 +21,7 @@ from tooling.files import write_whole
 from tooling.hashes import sha256_of_parts
 from tooling.paths import ROOT, cache_dir
 
-_SUFFIXES = (".py", ".typed", ".json", ".bin")  # as package-data in pyproject.toml has it
+_SUFFIXES = (".py", ".typed", ".json", ".bin", ".wasm")  # as package-data in pyproject.toml has it
 _EPOCH = "315532800"  # 1980-01-01, the oldest time a zip file can hold
 _KEPT = 8  # wheels of earlier sources, for going back and forth while developing
 

@@ -17,6 +17,7 @@ from tooling import cache, npm, package
 from tooling.console import ToolingError, human_size, say
 from tooling.files import link_or_copy, replace_folder
 from tooling.hashes import fingerprint, sha256_of_parts
+from tooling.kernels import build_wasm
 from tooling.locking import exclusive
 from tooling.paths import DIST, ROOT, cache_dir
 from tooling.pins import Pins, read_pins
@@ -41,6 +42,7 @@ def build_site(target: Path = DIST) -> Path:
     """The folder of the built site, made or found up to date."""
     begun = time.monotonic()
     with exclusive(cache_dir() / "lock"):
+        build_wasm()
         pins = read_pins()
         key = _key(pins)
         if _is_current(target, key):

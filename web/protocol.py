@@ -79,20 +79,27 @@ def _refusal(where, value, allowed):
     return ProtocolError(f"{where}: {shown} is not allowed (allowed: {allowed})")
 
 
-_CLASSES = {}  # the message's name → (its class, its fields with their kinds)
+_CLASSES = {}  # the message's name → (its class, its fields with their kinds and what refusals call them)
 _NAMES = {}  # the message's class → its name
 
 
 def _message(name, *fields):
     made = namedtuple(name, tuple(field for field, _ in fields))
-    _CLASSES[name] = (made, fields)
+    _CLASSES[name] = (made, tuple((field, kind, f"{name}.{field}") for field, kind in fields))
     _NAMES[made] = name
     return made
 
 
 # ---------------------------------------------------------------------------------------- from the page to the worker
 # `manifest` and `page` are absolute addresses; the worker, which runs from a blob, does not know the page's.
-Load = _message("Load", ("manifest", _text), ("page", _text), ("executor", _text), ("context", _optional(_count)))
+Load = _message(
+    "Load",
+    ("manifest", _text),
+    ("page", _text),
+    ("executor", _text),
+    ("context", _optional(_count)),
+    ("threads", _optional(_count)),
+)
 Chat = _message("Chat", ("id", _count), ("messages", _messages), ("sampling", _sampling))
 Cancel = _message("Cancel", ("id", _count))
 
@@ -158,8 +165,8 @@ def to_wire(message):
     if name is None:
         raise _refusal("message", message, "a message of the protocol")
     wire = {"type": name}
-    for field, kind in _CLASSES[name][1]:
-        wire[field] = kind(f"{name}.{field}", getattr(message, field))
+    for field, kind, where in _CLASSES[name][1]:
+        wire[field] = kind(where, getattr(message, field))
     return wire
 
 
@@ -171,14 +178,14 @@ def from_wire(wire):
     if not isinstance(name, str) or name not in _CLASSES:
         raise _refusal("message: type", name, ", ".join(sorted(_CLASSES)))
     made, fields = _CLASSES[name]
-    unknown = set(wire) - {"type"} - {field for field, _ in fields}
-    if unknown:
-        raise ProtocolError(f"{name}: unknown field {sorted(unknown)[0]!r}")
     values = []
-    for field, kind in fields:
+    for field, kind, where in fields:
         if field not in wire:
-            raise ProtocolError(f"{name}.{field}: missing")
-        values.append(kind(f"{name}.{field}", wire[field]))
+            raise ProtocolError(f"{where}: missing")
+        values.append(kind(where, wire[field]))
+    if len(wire) > len(fields) + 1:
+        unknown = set(wire) - {"type"} - {field for field, _, _ in fields}
+        raise ProtocolError(f"{name}: unknown field {sorted(unknown)[0]!r}")
     return made(*values)
 
 
@@ -189,8 +196,19 @@ def encode(message):
 
 def decode(text):
     """The message of one JSON text; raises ProtocolError for a text that is not one."""
+    return from_wire(_parsed(text, "a JSON text"))
+
+
+def decode_all(text):
+    """The messages of one JSON text that is a list of them; raises ProtocolError for any other."""
+    wires = _parsed(text, "a JSON list")
+    if not isinstance(wires, list):
+        raise _refusal("messages", wires, "a JSON list")
+    return [from_wire(wire) for wire in wires]
+
+
+def _parsed(text, allowed):
     try:
-        wire = json.loads(text)
+        return json.loads(text)
     except (ValueError, TypeError):
-        raise _refusal("message", text, "a JSON text") from None
-    return from_wire(wire)
+        raise _refusal("message", text, allowed) from None

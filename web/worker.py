@@ -16,11 +16,19 @@ from pyscript import sync
 
 _PROGRESS_INTERVAL_MS = 50
 
+_origin, _elapsed = js.performance.timeOrigin, js.performance.now
+
 _post_text = run_js("(text) => postMessage(text)")
+# Shared memory cannot be written down in a text: the one message of another kind.
+_post_stop_word = run_js("(word) => postMessage({ stopWord: word ?? null })")
 
 
 def _post(message):
     _post_text(protocol.encode(message))
+
+
+def _remark(text):
+    _post(protocol.Remark(text, _now()))
 
 
 def _post_failure(subject, error):
@@ -30,7 +38,7 @@ def _post_failure(subject, error):
 
 def _now():
     """Milliseconds since the epoch, on the clock that the page's performance marks use."""
-    return js.performance.timeOrigin + js.performance.now()
+    return _origin + _elapsed()
 
 
 try:
@@ -92,7 +100,7 @@ class Worker:
             request.manifest,
             page_url=request.page,
             on_progress=_progress("fetch", "the model"),
-            on_notice=lambda text: _post(protocol.Remark(text, _now())),
+            on_notice=_remark,
         )
         title = model.manifest.title
         # What an earlier visit stored is hashed by the browser while Python reads it.
@@ -102,7 +110,9 @@ class Worker:
                 model.main_file(),
                 executor=request.executor,
                 context=request.context,
+                threads=request.threads,
                 on_progress=_progress("open", title),
+                on_notice=_remark,
                 tables=StoredTables(
                     model.store,
                     BrowserFetcher(request.page, ()),
@@ -115,7 +125,9 @@ class Worker:
             # Damage explains whatever else went wrong, and the next attempt heals it.
             await verification
         self._engine = engine
+        _post_stop_word(engine.stop_word())
         _post(protocol.Ready(title, self._engine.executor_name, self._engine.context, _now()))
+        await engine.warm_up()
 
     async def _chat(self, request):
         try:

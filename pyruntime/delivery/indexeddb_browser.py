@@ -166,7 +166,7 @@ class IndexedDBStore:
 
 
 class BlobSource:
-    """A ByteSource over a JavaScript Blob; reading copies once, from the browser's memory into Python's.
+    """A ByteSource over a JavaScript Blob; reading copies once, from the browser's memory into Python's or the kernels'.
 
     `on_unreadable` is called when the browser cannot hand out bytes that it should have.
     """
@@ -179,14 +179,21 @@ class BlobSource:
         return int(self._blob.size)
 
     async def read(self, offset: int, length: int) -> bytes:
+        data: bytes = (await self._buffer(offset, length)).to_bytes()
+        return data
+
+    async def read_into(self, offset: int, target: Any) -> None:
+        """Fill `target`, a JavaScript Uint8Array, with the bytes from `offset` on; Python never holds them."""
+        target.set(js.Uint8Array.new(await self._buffer(offset, target.byteLength)))
+
+    async def _buffer(self, offset: int, length: int) -> Any:
+        """An ArrayBuffer of a range."""
         check_range(self, offset, length)
         try:
-            buffer = await self._blob.slice(offset, offset + length).arrayBuffer()
+            return await self._blob.slice(offset, offset + length).arrayBuffer()
         except JsException as error:
             await self._on_unreadable()
             raise await _refusal(f"reading {self.name}", error) from error
-        data: bytes = buffer.to_bytes()
-        return data
 
 
 def _chunk_keys(sha256: str) -> Any:

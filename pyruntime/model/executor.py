@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ class Executor(Protocol):
 
     @property
     def name(self) -> str:
-        """What it runs on, as the user may choose it: "native", "numpy"."""
+        """What it runs on, as the user may choose it: "native", "wasm", "numpy"."""
 
     @property
     def context(self) -> int:
@@ -29,6 +29,10 @@ class Executor(Protocol):
     @property
     def length(self) -> int:
         """Positions in the KV cache."""
+
+    @property
+    def prefill_chunk(self) -> int:
+        """How many ids of a prompt to hand over at a time: few enough that a request to stop is heard soon."""
 
     def prefill(self, ids: Sequence[int]) -> None:
         """Append `ids` to the cache without computing logits; errors as `forward`."""
@@ -51,6 +55,20 @@ class Executor(Protocol):
 
     def reset(self) -> None:
         """Forget all positions."""
+
+
+@runtime_checkable
+class Stoppable(Protocol):
+    """What an executor may offer beside `Executor`: to end a call that is under way."""
+
+    def stop(self) -> None:
+        """Make the call under way raise StoppedError, within milliseconds; if none is, the next one."""
+
+    def resume(self) -> None:
+        """Take back a `stop` that met no call."""
+
+    def stop_word(self) -> Any:
+        """What threads outside Python may write 1 into, to the same effect; None where there is nothing of that kind."""
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-VERSION = 1
+VERSION = 2
 UNIT = 64  # bytes; a cache line, so that no two buffers share one
 OPERATION_WORDS = 16
 NOTHING = -1  # in a field that names a place: there is none

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,8 +57,13 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float32]
 
+MOST_THREADS = 8  # beyond, memory is the limit, not arithmetic
+
+_STOPPED = number("OUTCOME", "STOPPED")
 _ROTATIONS_AT_A_TIME = 1024
-_TELLING = 16  # a prefill run of at least so many tokens says something about the speed of others
+_PATIENCE_S = 0.06  # until a request to stop is heard where it cannot break in
+_FIRST_CHUNK = 16
+_TELLING = 8  # a prefill run of at least so many tokens says something about the speed of others
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ class MemoryPlan:
         claims: place of one counter per operation.
         rotations: place of the rotation table.
         partials: place of attention's partial results.
+        candidates: place of those last asked for.
         cache: the KV cache.
         buffers: place of the values of a run; read ranges are staged there while weights are loaded.
         code: the program, its values placed from `buffers` on.
@@ -94,6 +100,7 @@ class MemoryPlan:
     claims: int
     rotations: int
     partials: int
+    candidates: int
     cache: CacheLayout
     buffers: int
     code: Program
@@ -101,9 +108,11 @@ class MemoryPlan:
     n_bytes: int
 
 
-def supports(config: ModelConfig) -> bool:
-    """Whether the kernels can run a model of this shape."""
-    return config.head_size <= MAX_HEAD
+def too_large(config: ModelConfig) -> str | None:
+    """What of the model's shape is more than the kernels can do; None when they can run it."""
+    if config.head_size > MAX_HEAD:
+        return f"heads of {config.head_size} values are more than the kernels' {MAX_HEAD}"
+    return None
 
 
 def plan_memory(
@@ -122,6 +131,7 @@ def plan_memory(
     writable = arena.end // UNIT
     cache = CacheLayout.of_model(config, settings.kv, context)
     partials = arena.take(partials_bytes(config.n_heads, config.n_kv_heads, config.head_size, cache.capacity))
+    candidates = arena.take(8 * config.vocab_size)
     cache = CacheLayout.of_model(config, settings.kv, context, arena.take(cache.n_bytes))
 
     def row_for(format_: str) -> str:
@@ -144,7 +154,7 @@ def plan_memory(
         vocab_size=config.vocab_size,
         context=context,
     )
-    return MemoryPlan(program, claims, rotations_place, partials, cache, buffers, code, weights, arena.end)
+    return MemoryPlan(program, claims, rotations_place, partials, candidates, cache, buffers, code, weights, arena.end)
 
 
 async def build_kernel_executor(
@@ -161,7 +171,7 @@ async def build_kernel_executor(
 
     Args:
         host: a fresh one.
-        config: from `config_from_gguf`; one that `supports`.
+        config: from `config_from_gguf`; not `too_large`.
         tensors: the GGUF file's tensors.
         source: the file.
         context: positions of the KV cache, 1 … config.context_length.
@@ -229,9 +239,10 @@ class KernelExecutor:
         self._host, self._config, self._plan, self._file = host, config, plan, file
         self.context = context
         self.length = 0
-        self.threads: int | None = None  # that many compute; None lets the governors decide
+        self.threads: int | None = None  # that many compute; None lets the governor decide about single tokens
         self._clock = clock
-        self._governors = {kind: ThreadGovernor(host.threads) for kind in ("decode", "prefill")}
+        self._governor = ThreadGovernor(host.threads)
+        self._seconds_per_token = _PATIENCE_S / _FIRST_CHUNK  # in prefill
         self._write_tables()
 
     @property
@@ -243,6 +254,15 @@ class KernelExecutor:
     def vocab_size(self) -> int:
         """Width of the logits."""
         return self._config.vocab_size
+
+    @property
+    def prefill_chunk(self) -> int:
+        """A whole run where the stop word can be written meanwhile, elsewhere what takes some tens of milliseconds.
+        Results do not depend on it.
+        """
+        if self._host.stop_word() is not None:
+            return MAX_TOKENS
+        return min(max(int(_PATIENCE_S / self._seconds_per_token), _TELLING), MAX_TOKENS)
 
     def prefill(self, ids: Sequence[int]) -> None:
         """Append `ids`; no logits."""
@@ -272,15 +292,28 @@ class KernelExecutor:
         """
         self._host.write(0, np.ones(1, np.int32))
 
+    def resume(self) -> None:
+        """Take back a `stop` that came when no run was under way."""
+        self._host.write(0, np.zeros(1, np.int32))
+
+    def stop_word(self) -> Any:
+        """What `stop` writes 1 into, for threads outside Python: in the browser an Int32Array of shared memory, or None."""
+        return self._host.stop_word()
+
     def forward_candidates(self, ids: Sequence[int], below: float, most: int | None) -> tuple[NDArray[np.int32], Array]:
         """As `GivesCandidates` says."""
         start, vocab = self.length, self.vocab_size
         self._append(ids, MAX_TOKENS, lambda n, last: int(last), read=False)
-        largest = self._host.largest_logit(self._plan.code.logits, vocab)
-        if not np.isfinite(largest):
+        most = vocab if most is None else min(most, vocab)
+        found = self._host.candidates(self._plan.code.logits, vocab, below, most, self._plan.candidates)
+        if found is None:
             self.length = start
             self._refuse_logits()
-        return self._host.candidates(self._plan.code.logits, vocab, largest - below, min(most or vocab, vocab))
+        tokens, logits = found
+        if len(tokens) < most:
+            return tokens, logits
+        order = np.argsort(tokens)
+        return tokens[order], logits[order]
 
     def close(self) -> None:
         """Give memory and threads back; the executor cannot be used any more."""
@@ -307,15 +340,18 @@ class KernelExecutor:
     def _run(self, chunk: NDArray[np.int32], wanted: int) -> None:
         host = self._host
         host.write(IDS_WORD * 4 // UNIT, chunk)
-        governor = self._governors["decode" if len(chunk) == 1 else "prefill"]
-        threads = self.threads or governor.choose()
+        # Runs of many tokens have so many tiles that an absent thread costs little: all take part.
+        threads = self.threads or (self._governor.choose() if len(chunk) == 1 else host.threads)
         begun = self._clock()
         outcome = host.run(threads, len(chunk), self.length, wanted)
-        if outcome == number("OUTCOME", "STOPPED"):
-            host.write(0, np.zeros(1, np.int32))
+        if outcome == _STOPPED:
+            self.resume()
             raise StoppedError("forward pass: stopped before it was finished. The cache is as it was")
-        if self.threads is None and (len(chunk) == 1 or len(chunk) >= _TELLING):
-            governor.record(threads, (self._clock() - begun) / len(chunk))
+        seconds = self._clock() - begun
+        if len(chunk) >= _TELLING:
+            self._seconds_per_token = seconds / len(chunk)
+        elif len(chunk) == 1 and self.threads is None:
+            self._governor.record(threads, seconds)
         self.length += len(chunk)
 
     def _logits(self, n: int) -> Array:
@@ -349,6 +385,8 @@ class KernelExecutor:
             self._host.write(plan.rotations + start * config.head_size * 4 // UNIT, rows)
 
     def _check(self, ids: Sequence[int]) -> NDArray[np.int32]:
+        if len(ids) == 1 and type(ids[0]) is int and 0 <= ids[0] < self.vocab_size and self.length < self.context:
+            return np.array(ids, np.int32)  # the usual case, in a tenth of the time
         array = np.asarray(ids)
         allowed = f"at least one token id, each an integer 0 … {self.vocab_size - 1}"
         if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":

@@ -6,7 +6,7 @@ Places are in units of `UNIT` bytes from the start of the arena, as everywhere.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,11 +53,17 @@ class KernelHost(Protocol):
     def run(self, threads: int, n_tokens: int, position: int, n_output: int) -> int:
         """One run of the program in the arena by so many threads; a number of the ABI's OUTCOME."""
 
-    def largest_logit(self, place: int, n: int) -> float:
-        """The largest of `n` logits; inf if one of them is not finite."""
+    def candidates(
+        self, place: int, n: int, below: float, most: int, found: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
+        """Ids and values of the `most` largest of `n` logits that are at most `below` under the largest; None if one of
+        all is not finite. Ids are ascending if there are fewer than `most`.
 
-    def candidates(self, place: int, n: int, floor: float, most: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Ids and values of the `most` largest of those logits that are at least `floor`, ids ascending."""
+        `found` is a place with room for them, 8 bytes each.
+        """
+
+    def stop_word(self) -> Any:
+        """The stop word in the form in which threads outside Python may write it; None when there is none."""
 
     def close(self) -> None:
         """Send the helping threads home and give the arena back."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
-from functools import cache
 from typing import TYPE_CHECKING
 
 from pyruntime.errors import UnsupportedError
-from pyruntime.formats.source import run_without_waiting
-from pyruntime.model.kernel_executor import KernelExecutor, KernelSettings, build_kernel_executor, supports
+from pyruntime.model.kernel_executor import (
+    MOST_THREADS,
+    KernelExecutor,
+    KernelSettings,
+    build_kernel_executor,
+    too_large,
+)
 from pyruntime.model.kernel_self_test import computes_rightly
 
 if TYPE_CHECKING:
@@ -19,23 +23,27 @@ if TYPE_CHECKING:
     from pyruntime.formats.source import ByteSource
     from pyruntime.model.config import ModelConfig
 
-MOST_THREADS = 8  # beyond, memory is the limit, not arithmetic
 
-
-def is_available(config: ModelConfig) -> bool:
-    """Whether the native kernels are built here, compute rightly, and run a model of this shape."""
+async def obstacle(config: ModelConfig) -> str | None:
+    """What stands in the way of native kernels here, for a model of this shape; None when nothing does."""
     path = _library()
-    return supports(config) and path is not None and _computes_rightly(path)
+    if path is None:
+        return "there are no native kernels here. Build them with `python build.py`"
+    return too_large(config) or await _wrong_results(path)
 
 
-@cache
-def _computes_rightly(path: Path) -> bool:
+async def _wrong_results(path: Path) -> str | None:
     from pyruntime.model.native_host import NativeHost, load_library  # noqa: PLC0415 - needs ctypes
 
-    return run_without_waiting(computes_rightly(NativeHost(load_library(path), 2)))
+    if path not in _tested:
+        _tested[path] = await computes_rightly(NativeHost(load_library(path), 2))
+    return None if _tested[path] else f"{path.name} computed wrong products in its self-test"
 
 
-async def build_native_executor(
+_tested: dict[Path, bool] = {}
+
+
+async def build(
     config: ModelConfig,
     tensors: Mapping[str, TensorInfo],
     source: ByteSource,
@@ -57,18 +65,13 @@ async def build_native_executor(
         on_progress: told (bytes of weights read, bytes of all weights).
 
     Raises:
-        UnsupportedError: there is no library for this machine, or the kernels cannot run this shape.
+        UnsupportedError: there is an `obstacle`.
         ParameterError, FormatError, OutOfMemoryError: as `build_kernel_executor`.
     """
     path = _library()
-    if path is None:
-        problem = "there are no native kernels here"
-        raise UnsupportedError(
-            source.name, "executor", problem, advice="Build them with `python build.py`, or choose the executor numpy"
-        )
-    if not supports(config):
-        problem = f"heads of {config.head_size} values are too large for the kernels"
-        raise UnsupportedError(source.name, "executor", problem, allowed="at most 256", advice="Choose numpy")
+    problem = await obstacle(config)
+    if path is None or problem is not None:
+        raise UnsupportedError(source.name, "executor", f"native cannot be had: {problem}", advice="Choose numpy")
     from pyruntime.model.native_host import NativeHost, load_library, usable_cores  # noqa: PLC0415 - needs ctypes
 
     host = NativeHost(load_library(path), threads or min(usable_cores(), MOST_THREADS))

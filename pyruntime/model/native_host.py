@@ -33,8 +33,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "run": (_INT, [_POINTER, _INT, _INT, _INT, _INT]),
     "helper": (None, [_POINTER, _INT]),
     "dismiss": (None, [_POINTER]),
-    "largest_logit": (_FLOAT, [_POINTER, _INT]),
-    "candidates": (_INT, [_POINTER, _INT, _FLOAT, _INT, _POINTER, _POINTER]),
+    "candidates": (_INT, [_POINTER, _INT, _FLOAT, _INT, _POINTER]),
 }
 
 
@@ -117,16 +116,18 @@ class NativeHost:
         """One call."""
         return int(self._library.run(self._base, threads, n_tokens, position, n_output))
 
-    def largest_logit(self, place: int, n: int) -> float:
+    def candidates(
+        self, place: int, n: int, below: float, most: int, found: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
         """One call."""
-        return float(self._library.largest_logit(self._base + place * UNIT, n))
+        room = self._bytes(found, 8 * most)
+        count = self._library.candidates(self._base + place * UNIT, n, below, most, room.ctypes.data)
+        if count < 0:
+            return None
+        return room[: 4 * count].view(np.int32).copy(), room[4 * count : 8 * count].view(np.float32).copy()
 
-    def candidates(self, place: int, n: int, floor: float, most: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """One call."""
-        ids, values = np.empty(most, np.int32), np.empty(most, np.float32)
-        count = self._library.candidates(self._base + place * UNIT, n, floor, most, ids.ctypes.data, values.ctypes.data)
-        order = np.argsort(ids[:count])
-        return ids[:count][order], values[:count][order]
+    def stop_word(self) -> None:
+        """Python's own threads stop a run through the executor."""
 
     def close(self) -> None:
         """Sends the helpers home and forgets the array."""

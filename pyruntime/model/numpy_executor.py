@@ -34,6 +34,7 @@ Array = NDArray[np.float32]
 # Ids of one run. Natively 128 are a few per cent faster than 64, in the browser 8 are as fast as 64; the memory for
 # attention scores grows with it.
 MAX_RUN = 64
+_PREFILL_CHUNK = 32
 
 
 async def build_numpy_executor(
@@ -119,6 +120,11 @@ class NumpyExecutor:
     def length(self) -> int:
         """Positions in the KV cache."""
         return self._cache.length
+
+    @property
+    def prefill_chunk(self) -> int:
+        """Always the same, as sums of floats depend on where a prompt is cut."""
+        return _PREFILL_CHUNK
 
     def prefill(self, ids: Sequence[int]) -> None:
         """Append `ids`; no logits."""

@@ -1,8 +1,9 @@
 """How many threads should compute, found out while computing.
 
 All of them, normally. When other processes take the cores, fewer can be faster: a thread that is put aside in the middle of
-its work is waited for. So now and then, and at once when runs have become slow, a few runs are made with another number,
-and the faster one stays. Results do not depend on the number, so trying costs nothing but a few milliseconds.
+its work is waited for. So now and then, and soon after runs have become slow, a few runs are made with another number, and
+the faster one stays. Each trial that changes nothing doubles the time to the next: where the page itself takes a core for
+moments, frequent trials would cost more than they find. Results do not depend on the number.
 
 Pure: it is told times and asked for numbers.
 """
@@ -13,9 +14,9 @@ import statistics
 from collections import deque
 
 PROBE_RUNS = 3  # runs with another number before it is judged
-CALM_RUNS = 64  # runs between two probes while nothing changes
-ALARMED_RUNS = 12  # runs between two probes while runs are slow
-_SLOW = 1.25  # times the best median known: something has changed
+SOON_RUNS = 16  # runs before the first trial, and after something has changed
+CALM_RUNS = 256  # runs between two trials at most
+_SLOW = 1.25  # times the median when last judged: something has changed
 _BETTER = 0.95  # of the present median: worth changing for
 
 
@@ -32,7 +33,8 @@ class ThreadGovernor:
         self._current = most
         self._probed: int | None = None
         self._next_probe = 0  # which of the others is tried next
-        self._since_probe = 0
+        self._since_probe, self._interval = 0, SOON_RUNS
+        self._usual = float("inf")  # median of the present number when last judged
 
     def choose(self) -> int:
         """Threads for the next run."""
@@ -53,7 +55,9 @@ class ThreadGovernor:
                 self._judge(threads)
         elif self._probed is None:
             self._since_probe += 1
-            if self._since_probe >= (ALARMED_RUNS if self._is_slow() else CALM_RUNS):
+            if self._median(threads) > _SLOW * self._usual:
+                self._usual, self._interval = self._median(threads), SOON_RUNS
+            if self._since_probe >= self._interval:
                 self._start_probe()
 
     def _start_probe(self) -> None:
@@ -64,13 +68,11 @@ class ThreadGovernor:
 
     def _judge(self, probed: int) -> None:
         if self._median(probed) < _BETTER * self._median(self._current):
-            self._current = probed
+            self._current, self._interval = probed, SOON_RUNS
+        else:
+            self._interval = min(2 * self._interval, CALM_RUNS)
+        self._usual = self._median(self._current)
         self._probed, self._since_probe = None, 0
-
-    def _is_slow(self) -> bool:
-        known = [self._median(number) for number in self._numbers if self._times[number]]
-        times = self._times[self._current]
-        return self._median(self._current) > _SLOW * min(known) or times[-1] > _SLOW * min(times)
 
     def _median(self, number: int) -> float:
         return statistics.median(self._times[number])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pyruntime.formats.source import run_without_waiting
+from pyruntime.model import native_executor
 from pyruntime.model.kernel_executor import KernelSettings
-from pyruntime.model.native_executor import build_native_executor
 from pyruntime.model.numpy_executor import build_numpy_executor
 from pyruntime.opening import open_model
 from tooling.kernels import build_native
@@ -27,7 +27,7 @@ def model(default_model):
 
 def native(model, **settings):
     return run_without_waiting(
-        build_native_executor(
+        native_executor.build(
             model.config, model.tensors, model.source, context=512, settings=KernelSettings(**settings), threads=2
         )
     )

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from pyruntime.engine import Engine
-from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, UnsupportedError
+from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, StoppedError, UnsupportedError
 from pyruntime.events import CallInvalid, CallReady, Delta, Finished, PrefillProgress, PromptReady, ReasoningDelta
 from pyruntime.formats.source import BytesSource
 from pyruntime.sampling import SamplingParams
@@ -19,6 +19,8 @@ from tests.tiny_model import (
     TOOL,
     UNCALL,
     UNTHINK,
+    ScriptedExecutor,
+    open_tiny,
     scripted_engine,
     tiny_gguf,
 )
@@ -124,7 +126,7 @@ def test_the_next_turn_computes_only_what_the_cache_does_not_hold():
     held = list(executor.tokens)
     events = answer(engine, [*user("Hi"), {"role": "assistant", "content": "One"}, *user("And?")])
     assert events[0].cached_tokens == len(held)
-    computed = [ids for call, ids in executor.log if call == "forward" and len(ids) > 1]
+    computed = [ids for call, ids in executor.log if call != "forward" or len(ids) > 1]
     assert computed[1] == [IM_END, *b"\n", IM_START, *b"user\nAnd?", IM_END, *b"\n", IM_START, *b"assistant\n"]
 
 
@@ -182,6 +184,114 @@ def test_cancel_during_prefill_ends_without_text():
     assert [type(event) for event in events] == [PromptReady, PrefillProgress, Finished]
     assert (events[-1].reason, events[-1].text) == ("cancelled", "")
     assert executor.length == 32 == len(engine.kv_tokens)
+
+
+class StoppableExecutor(ScriptedExecutor):
+    """One that another thread can stop: `stop_at` is the call that is stopped from outside."""
+
+    stop_at, is_stopped = None, False
+
+    def stop(self):
+        self.is_stopped = True
+
+    def resume(self):
+        self.is_stopped = False
+
+    def stop_word(self):
+        return "the word"
+
+    def _take(self, call, ids):
+        if self.is_stopped or len(self.log) == self.stop_at:
+            self.is_stopped = False
+            raise StoppedError("stopped")
+        super()._take(call, ids)
+
+
+def stoppable_engine(*answers):
+    executor = StoppableExecutor([[*text.encode(), IM_END] for text in answers])
+    return Engine(open_tiny(), executor), executor
+
+
+@pytest.mark.parametrize(("stop_at", "text"), [(0, ""), (1, ""), (3, "He"), (4, "Hel")])
+def test_a_computation_stopped_from_outside_ends_the_answer_as_cancel_does(stop_at, text):
+    engine, executor = stoppable_engine("Hello", "Again")
+    executor.stop_at = stop_at
+    finished = answer(engine, user("a" * 40))[-1]
+    assert (finished.reason, finished.text) == ("cancelled", text)
+    assert tuple(executor.tokens) == engine.kv_tokens
+    executor.stop_at = None
+    executor._scripts = executor._scripts[-1:]
+    assert answer(engine, user("Next"))[-1].text == "Again"
+
+
+def test_cancel_stops_what_is_being_computed_and_nothing_later():
+    engine, executor = stoppable_engine("Hello", "Again")
+    engine.cancel()
+    assert not executor.is_stopped  # nothing runs that it could be about
+    assert engine.stop_word() == "the word"
+
+    async def run():
+        async for event in engine.chat(user("Hi"), GREEDY):
+            if isinstance(event, Delta):
+                engine.cancel()
+        return event
+
+    assert asyncio.run(run()).reason == "cancelled"
+    assert executor.is_stopped  # it met no computation any more
+    assert answer(engine, user("Next"))[-1].reason == "stop"
+
+
+def warming_engine(clock, **changes):
+    executor = ScriptedExecutor([[0, 0] for _ in range(20)])
+    return Engine(open_tiny(**changes), executor, clock=clock), executor
+
+
+def test_warming_up_computes_a_while_and_leaves_an_empty_cache():
+    engine, executor = warming_engine(iter(n / 20 for n in range(1000)).__next__)
+    asyncio.run(engine.warm_up())
+    assert [(call, len(ids)) for call, ids in executor.log] == [
+        ("forward", 15),
+        ("forward", 1),
+        ("forward", 30),
+        ("forward", 1),
+    ]
+    assert executor.log[0][1][:6] == [
+        IM_START,
+        *b"user\n",
+    ]  # a conversation, so that template and tokenizer are used too
+    assert executor.length == 0 == len(engine.kv_tokens)
+
+
+def test_on_a_slow_machine_warming_up_takes_small_steps():
+    engine, executor = warming_engine(iter(n / 10 for n in range(1000)).__next__)
+    asyncio.run(engine.warm_up())
+    assert {len(ids) for _, ids in executor.log} == {15, 1}
+
+
+def test_a_template_that_needs_more_than_a_greeting_does_not_disturb_warming_up():
+    engine, executor = warming_engine(
+        iter(range(1000)).__next__, tokenizer__chat_template="{{ raise_exception('no') }}"
+    )
+    asyncio.run(engine.warm_up())
+    assert executor.log == []
+
+
+def test_a_request_ends_warming_up_and_a_used_cache_is_left_alone():
+    engine, executor = scripted_engine("Hello")
+    executor._scripts = [[0, 0], *executor._scripts]
+
+    async def run():
+        warming = asyncio.ensure_future(engine.warm_up())
+        await asyncio.sleep(0)
+        events = await collect(engine, user("Hi"))
+        await warming
+        return events
+
+    assert asyncio.run(run())[-1].text == "Hello"
+    assert [len(ids) for _, ids in executor.log[:3]] == [15, 1, 21]
+    log = list(executor.log)
+    asyncio.run(engine.warm_up())
+    assert executor.log == log
 
 
 def test_a_second_request_while_one_runs_is_refused_and_the_first_goes_on():

@@ -30,6 +30,7 @@ FRONT = {
     "__main__": "cli",
     "answer": "engine",
     "events": "engine",
+    "executors": "engine",
     "opening": "engine",
     "tables_cache": "engine",
     "turns": "engine",

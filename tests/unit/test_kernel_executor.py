@@ -311,6 +311,31 @@ def test_the_self_test_fails_where_products_come_out_wrong(name):
 
 
 def test_auto_does_not_take_kernels_that_compute_wrongly(monkeypatch):
-    kernels.build_native()
-    monkeypatch.setattr(native_executor, "_computes_rightly", lambda path: False)
-    assert asyncio.run(Engine.load(BytesSource(tiny_gguf(), "tiny.gguf"))).executor_name == "numpy"
+    path = native_executor._library()
+    monkeypatch.setattr(native_executor, "_tested", {path: False})
+    told = []
+    engine = asyncio.run(Engine.load(BytesSource(tiny_gguf(), "tiny.gguf"), on_notice=told.append))
+    assert engine.executor_name == "numpy"
+    assert told == [
+        f"Computing with numpy, which is many times slower: {path.name} computed wrong products in its self-test"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"executor": "wasm"}, "executor: wasm: it runs in a browser only"),
+        ({"executor": "magic"}, "magic"),
+        ({"threads": 0}, "threads"),
+        ({"threads": 9}, "threads"),
+        ({"threads": True}, "threads"),
+    ],
+)
+def test_what_cannot_be_had_here_is_refused_by_name(options, words):
+    with pytest.raises((UnsupportedError, ParameterError), match=words):
+        asyncio.run(Engine.load(BytesSource(tiny_gguf(), "tiny.gguf"), **options))
+
+
+def test_as_many_threads_compute_as_were_asked_for():
+    engine = asyncio.run(Engine.load(BytesSource(tiny_gguf(), "tiny.gguf"), executor="native", threads=3))
+    assert engine._executor._host.threads == 3

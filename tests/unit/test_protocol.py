@@ -9,8 +9,8 @@ import pytest
 from protocol import decode, encode, from_wire, to_wire
 
 MESSAGES = [
-    protocol.Load("http://h/seed/default.json", "http://h/", "auto", None),
-    protocol.Load("http://h/seed/default.json", "http://h/", "numpy", 2048),
+    protocol.Load("http://h/seed/default.json", "http://h/", "auto", None, None),
+    protocol.Load("http://h/seed/default.json", "http://h/", "numpy", 2048, 2),
     protocol.Chat(
         1, [{"role": "user", "content": 'a "quoted" line\n\u2028 😀'}], {"temperature": 0, "seed": 2**64 - 1}
     ),

@@ -10,7 +10,7 @@ from ui.session import Session
 
 @pytest.fixture
 def session():
-    return Session(Options("M", "P", "auto", None, {"temperature": 0}))
+    return Session(Options("M", "P", "auto", None, None, {"temperature": 0}))
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def states(session):
 
 def test_the_session_says_what_is_going_on_from_the_start(session):
     assert (session.state, session.status) == ("starting", "Starting Python")
-    assert session.load() == protocol.Load("M", "P", "auto", None)
+    assert session.load() == protocol.Load("M", "P", "auto", None, None)
     assert (session.state, session.status) == ("fetching", "Looking up the model")
     session.receive(protocol.Progress("fetch", "the model", 0, 98_362_432, 1000.0))
     session.receive(protocol.Progress("fetch", "the model", 42_000_000, 98_362_432, 2000.0))
@@ -285,7 +285,7 @@ def test_a_model_that_cannot_be_loaded_can_be_asked_for_again(session):
     session.load()
     session.receive(protocol.Failed(0, "DeliveryError", "no source delivered it", 0.0))
     assert (session.state, session.notice.action) == ("error", "retry")
-    assert session.retry() == protocol.Load("M", "P", "auto", None)
+    assert session.retry() == protocol.Load("M", "P", "auto", None, None)
     assert (session.state, session.notice) == ("fetching", None)
 
 

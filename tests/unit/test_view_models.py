@@ -35,16 +35,16 @@ def read(**parameters):
 
 
 def test_without_parameters_the_page_loads_its_own_seed_and_leaves_all_else_to_the_engine():
-    assert read() == (Options(f"{PAGE}seed/default.json", PAGE, "auto", None, {}), [])
+    assert read() == (Options(f"{PAGE}seed/default.json", PAGE, "auto", None, None, {}), [])
 
 
 def test_parameters_reach_the_engine_as_numbers():
     given, problems = read(
-        temperature="0.25", seed="18446744073709551615", max_tokens="64", context="2048", executor="numpy"
+        temperature="0.25", seed="18446744073709551615", max_tokens="64", context="2048", executor="numpy", threads="2"
     )
     assert problems == []
     assert given.sampling == {"temperature": 0.25, "seed": 2**64 - 1, "max_tokens": 64}
-    assert (given.context, given.executor) == (2048, "numpy")
+    assert (given.context, given.executor, given.threads) == (2048, "numpy", 2)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,8 @@ def test_parameters_reach_the_engine_as_numbers():
         *(("seed", value) for value in ("-1", "1.5", "18446744073709551616", "1_000", "", " 1")),
         *(("max-tokens", value) for value in ("0", "-5", "many")),
         *(("context", value) for value in ("0", "2k")),
-        ("executor", "wasm"),
+        ("executor", "native"),
+        *(("threads", value) for value in ("0", "9", "two")),
     ],
 )
 def test_a_value_that_is_not_allowed_is_named_with_what_is_allowed_and_the_default_is_kept(name, value):

@@ -22,13 +22,14 @@ _ANSWER_MARKS = ("send", "prompt-ready", "prefill-done", "first-token", "first-p
 class App:
     """Args:
     markdown: a `MarkdownView`.
+    listen: how the worker is listened to, the function of `bunches.mjs`.
     """
 
-    def __init__(self, markdown):
+    def __init__(self, markdown, listen):
         self._markdown = markdown
         options, problems = read_options(_parameters(), _resolve, js.location.origin)
         self._session = Session(options, problems)
-        self._link = EngineLink(self._receive, self._lost)
+        self._link = EngineLink(listen, self._receive, self._lost)
         self._view = AppView(self)
         self._answer = None  # the view of the answer being written
         self._thoughts, self._pieces, self._painted = [], [], False
@@ -63,13 +64,18 @@ class App:
 
     def stop(self):
         """End the answer."""
-        self._do(self._session.stop())
+        request = self._session.stop()
+        if request is not None:
+            self._link.stop_at_once()
+        self._do(request)
 
     def new_chat(self):
         """Begin a new conversation."""
         request = self._session.new_chat()
         self._forget_answer()
         self._view.clear_messages()
+        if request is not None:
+            self._link.stop_at_once()
         self._do(request)
 
     def act(self, action):

@@ -8,14 +8,15 @@ because another model in its place would be a surprise. Knows neither the DOM no
 from collections import namedtuple
 
 DEFAULT_MANIFEST = "seed/default.json"
-EXECUTORS = ("auto", "numpy")
+EXECUTORS = ("auto", "wasm", "numpy")
 
 # `manifest` is None when the one asked for may not be used; `page` is the address of the page's folder; `sampling` holds
 # only what the address names.
-Options = namedtuple("Options", ("manifest", "page", "executor", "context", "sampling"))
+Options = namedtuple("Options", ("manifest", "page", "executor", "context", "threads", "sampling"))
 
 _DIGITS = "0123456789"
 _SEED_LIMIT = 2**64
+_MOST_THREADS = 8
 _LOWEST_TEMPERATURE = 1e-6
 
 
@@ -43,6 +44,7 @@ def read_options(parameters, resolve, origin):
         return parsed
 
     context = read("context", lambda value: _whole(value, 1), "an integer >= 1")
+    threads = read("threads", lambda value: _whole(value, 1, _MOST_THREADS), f"an integer in [1, {_MOST_THREADS}]")
     sampling = {
         "temperature": read("temperature", _temperature, "a number in [0, 100]"),
         "seed": read("seed", lambda value: _whole(value, 0, _SEED_LIMIT - 1), f"an integer in [0, {_SEED_LIMIT - 1}]"),
@@ -52,7 +54,7 @@ def read_options(parameters, resolve, origin):
     if problem:
         problems.append(problem)
     given = {name: value for name, value in sampling.items() if value is not None}
-    return Options(manifest, resolve("./"), executor, context, given), problems
+    return Options(manifest, resolve("./"), executor, context, threads, given), problems
 
 
 def _problem(name, value, allowed):

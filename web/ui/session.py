@@ -53,7 +53,7 @@ class Session:
         if self._options.manifest is None:
             return None
         self._enter("fetching", "Looking up the model")
-        return protocol.Load(*self._options[:4])
+        return protocol.Load(*self._options[:5])
 
     def retry(self):
         """Ask for the model once more."""

@@ -51,7 +51,7 @@ MESSAGES = (
     protocol.Remark("the stored one", 0),
     protocol.Ready("SmolLM2", "numpy", 4096, 0),
 )
-print(protocol.decode(protocol.encode(session.load())) == protocol.Load(*options[:4]))
+print(protocol.decode(protocol.encode(session.load())) == protocol.Load(*options[:5]))
 for message in MESSAGES:
     session.receive(protocol.decode(protocol.encode(message)))
     tell(session)

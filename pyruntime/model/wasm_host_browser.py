@@ -1,0 +1,228 @@
+"""The kernels as a WebAssembly module beside Pyodide's own, in a memory of its own.
+
+- Pages that are cross-origin isolated get shared memory and one helping worker for each further thread; a helper spends
+  its life inside the module's `helper`. Elsewhere, and on a page's main thread, where nobody may wait, one thread computes.
+- Memory is made once, exactly as large as needed, and never grows: views of it stay valid.
+- Bytes of a stored model go from the browser's store into that memory; Python never holds them.
+
+    [0, __heap_base)  data and stack of the module · one stack for each helper · the arena
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import js
+import numpy as np
+from pyodide.code import run_js
+from pyodide.ffi import JsException, to_js
+
+from pyruntime.model.kernel_abi import UNIT
+from pyruntime.model.kernel_layout import round_up
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pyruntime.formats.source import ByteSource
+    from pyruntime.model.kernel_weights import RowRange
+
+MODULES = Path(__file__).parent / "kernels_wasm"
+
+_PAGE = 65536
+_MOST_PAGES = 65535
+_STACK = 65536
+_PROBE_PAGES = 16  # enough for the module's own data and stack
+_KEPT_VIEWS = 256
+_HELPER_PATIENCE_S = 10.0
+
+_make = run_js("(constructor, options) => new constructor(options)")
+# A worker that is told its part when the arena is there. It says that it has started, because a worker's script is
+# fetched only while its parent gives the browser a turn, and a parent that computes gives none.
+_start_helper = run_js(
+    """() => {
+        const script = () => {
+            onmessage = ({ data: { module, memory, stack, arena, number } }) => {
+                const { exports } = new WebAssembly.Instance(module, { env: { memory } });
+                exports.__stack_pointer.value = stack;
+                exports.helper(arena, number);
+                close();
+            };
+            postMessage("started");
+        };
+        const address = URL.createObjectURL(new Blob([`(${script})()`], { type: "text/javascript" }));
+        return new Promise((resolve, reject) => {
+            const worker = new Worker(address, { type: "module", name: "kernels" });
+            const done = (settle) => (event) => { URL.revokeObjectURL(address); settle(event); };
+            worker.onmessage = done(() => resolve(worker));
+            worker.onerror = done((event) => reject(new Error(event.message || "a worker did not start")));
+        });
+    }"""
+)
+
+
+@runtime_checkable
+class ReadsIntoMemory(Protocol):
+    """A source whose bytes need not pass through Python."""
+
+    async def read_into(self, offset: int, target: Any) -> None:
+        """Fill `target`, a JavaScript Uint8Array, with the bytes from `offset` on; errors as `ByteSource.read`."""
+
+
+def can_share() -> bool:
+    """Whether threads may share memory here: an isolated page, and not its main thread, which must not wait."""
+    # A worker is not told by the lack of a document: PyScript lends its workers the page's.
+    return bool(getattr(js, "crossOriginIsolated", False)) and hasattr(js, "WorkerGlobalScope")
+
+
+def usable_cores() -> int:
+    """Processor cores, as far as the browser tells."""
+    return int(getattr(js.navigator, "hardwareConcurrency", 1) or 1)
+
+
+async def compiled_modules(*, shared: bool) -> list[Any]:
+    """The builds of the kernels that this browser can run, compiled, the fastest first; none when there are none here."""
+    suffix = "_shared" if shared else ""
+    found = []
+    for name in (f"kernels_relaxed{suffix}.wasm", f"kernels_simd{suffix}.wasm"):
+        path = MODULES / name
+        if path.exists():
+            data = to_js(path.read_bytes())
+            if js.WebAssembly.validate(data):
+                found.append(await js.WebAssembly.compile(data))
+    return found
+
+
+async def start_helpers(n: int) -> list[Any]:
+    """Up to `n` workers that have started; fewer when the browser gives no more."""
+    tasks = [asyncio.ensure_future(_start_helper()) for _ in range(n)]
+    if not tasks:
+        return []
+    done, late = await asyncio.wait(tasks, timeout=_HELPER_PATIENCE_S)
+    for task in late:
+        task.cancel()
+    return [task.result() for task in done if task.exception() is None]
+
+
+class WasmHost:
+    """Implements `KernelHost`, where the methods are described.
+
+    Args:
+        module: one of `compiled_modules`.
+        shared: whether it was compiled for shared memory.
+        helpers: from `start_helpers`; theirs is the module for shared memory only.
+    """
+
+    name = "wasm"
+    spin = 20_000  # without a pause between looks, some tens of microseconds
+
+    def __init__(self, module: Any, *, shared: bool, helpers: list[Any] | None = None) -> None:
+        self._module, self._shared, self._helpers = module, shared, helpers or []
+        self.threads = 1 + len(self._helpers)
+        _, probe = self._instance(_PROBE_PAGES)
+        self.takes_bytes = bool(probe.takes_bytes())
+        self._stacks = round_up(int(js.Reflect.get(probe, "__heap_base").value), UNIT)
+        self._base = self._stacks + _STACK * len(self._helpers)
+        self._end = 0
+        self._views: dict[tuple[int, int], Any] = {}
+        self._exports: Any = None
+        self._memory: Any = None
+
+    def allocate(self, n_bytes: int) -> None:
+        """Memory for all of it; then the helpers are told their part."""
+        pages = -(-(self._base + n_bytes) // _PAGE)
+        if pages > _MOST_PAGES:
+            raise MemoryError(f"{n_bytes} bytes are more than WebAssembly's 4 GiB")
+        try:
+            memory, self._exports = self._instance(pages)
+        except JsException as error:
+            raise MemoryError(str(error)) from error
+        self._memory, self._end = js.Uint8Array.new(memory.buffer), self._base + n_bytes
+        for number, helper in enumerate(self._helpers, 1):
+            part = {
+                "module": self._module,
+                "memory": memory,
+                "stack": self._stacks + _STACK * number,
+                "arena": self._base,
+                "number": number,
+            }
+            helper.postMessage(_plain(part))
+
+    def write(self, place: int, data: NDArray[np.generic] | bytes) -> None:
+        """One copy, from Pyodide's memory into the kernels'."""
+        array = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else np.ascontiguousarray(data).view(np.uint8)
+        self._view(place, array.size).assign(array.reshape(-1))
+
+    def read(self, place: int, n_bytes: int) -> NDArray[np.uint8]:
+        """One copy, the other way."""
+        return _copied(self._view(place, n_bytes), n_bytes)
+
+    async def load_rows(self, source: ByteSource, rows: RowRange, staging: int) -> int:
+        """Reads to the staging place and repacks from there."""
+        target = self._view(staging, rows.n_bytes)
+        if isinstance(source, ReadsIntoMemory):
+            await source.read_into(rows.offset, target)
+        else:
+            target.assign(await source.read(rows.offset, rows.n_bytes))
+        panels = self._address(rows.place) + rows.panel_offset
+        shape = rows.source, rows.format, self._address(staging), rows.rows, rows.columns, panels
+        return int(self._exports.repack(*shape))
+
+    def run(self, threads: int, n_tokens: int, position: int, n_output: int) -> int:
+        """One call."""
+        return int(self._exports.run(self._base, threads, n_tokens, position, n_output))
+
+    def candidates(
+        self, place: int, n: int, below: float, most: int, found: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
+        """One call, and a copy of what it found."""
+        count = int(self._exports.candidates(self._address(place), n, below, most, self._address(found)))
+        if count < 0:
+            return None
+        both = self.read(found, 8 * count)
+        return both[: 4 * count].view(np.int32), both[4 * count :].view(np.float32)
+
+    def stop_word(self) -> Any:
+        """An Int32Array over the stop word, which other threads may write; None when the memory is not shared."""
+        return js.Int32Array.new(self._memory.buffer, self._base, 1) if self._shared and self._end else None
+
+    def close(self) -> None:
+        """Ends the helpers, which have nothing in hand between runs, and forgets the memory."""
+        for helper in self._helpers:
+            helper.terminate()
+        self._views.clear()
+        self._helpers, self._exports, self._memory, self._end = [], None, None, 0
+
+    def _instance(self, pages: int) -> tuple[Any, Any]:
+        """Memory of exactly so many pages, and the exports of an instance in it."""
+        memory = _make(js.WebAssembly.Memory, _plain({"initial": pages, "maximum": pages, "shared": self._shared}))
+        instance = js.WebAssembly.Instance.new(self._module, _plain({"env": {"memory": memory}}))
+        return memory, instance.exports
+
+    def _address(self, place: int) -> int:
+        return self._base + place * UNIT
+
+    def _view(self, place: int, n_bytes: int) -> Any:
+        """A Uint8Array of a range. Decoding asks for the same few again and again, and making one takes microseconds."""
+        view = self._views.get((place, n_bytes))
+        if view is None:
+            start = self._address(place)
+            if place < 0 or start + n_bytes > self._end:
+                raise IndexError(f"{n_bytes} bytes at place {place} are outside the arena")
+            if len(self._views) >= _KEPT_VIEWS:
+                self._views.clear()
+            view = self._views[place, n_bytes] = self._memory.subarray(start, start + n_bytes)
+        return view
+
+
+def _copied(view: Any, n_bytes: int) -> NDArray[np.uint8]:
+    """The bytes of a JavaScript Uint8Array."""
+    found = np.empty(n_bytes, np.uint8)
+    view.assign_to(found)
+    return found
+
+
+def _plain(value: dict[str, Any]) -> Any:
+    """A JavaScript object with these properties."""
+    return to_js(value, dict_converter=js.Object.fromEntries)
