@@ -70,10 +70,24 @@ class KVState:
 
         The prompt's last token is never kept: it is computed anew, because its logits are needed.
         """
-        limit = min(len(self._tokens), len(prompt) - 1)
-        shared = next((i for i in range(limit) if self._tokens[i] != prompt[i]), limit)
+        shared = min(self.shared_with(prompt), len(prompt) - 1)
         self._cut(shared)
         return shared
+
+    def shared_with(self, prompt: Sequence[int]) -> int:
+        """How many ids at its beginning the cache shares with a prompt."""
+        limit = min(len(self._tokens), len(prompt))
+        return next((i for i in range(limit) if self._tokens[i] != prompt[i]), limit)
+
+    def extend_towards(self, prompt: Sequence[int], most: int) -> bool:
+        """Compute up to `most` more of a prompt's ids, behind those that are there already; whether any were missing."""
+        shared = self.shared_with(prompt)
+        if shared == len(prompt):
+            return False
+        if shared < len(self._tokens):
+            self._cut(shared)
+        self.prefill(prompt[shared : shared + most])
+        return True
 
     def prefill(self, ids: Sequence[int]) -> None:
         """Compute ids behind those held, without logits."""

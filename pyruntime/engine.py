@@ -26,7 +26,14 @@ from pyruntime.chat.marks import ends_inside_thinking
 from pyruntime.chat.messages import move_inline_thinking
 from pyruntime.chat.output import OutputParser
 from pyruntime.chat.tool_calls import tool_schemas
-from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, TemplateError, UnsupportedError
+from pyruntime.errors import (
+    BusyError,
+    ContextOverflowError,
+    ParameterError,
+    StoppedError,
+    TemplateError,
+    UnsupportedError,
+)
 from pyruntime.executors import EXECUTORS, ExecutorName, Wanted, build_executor
 from pyruntime.formats.source import ByteSource, FileSource
 from pyruntime.opening import GenerationDefaults, OpenedModel, open_model, read_model
@@ -49,6 +56,7 @@ if TYPE_CHECKING:
 __all__ = ["EXECUTORS", "Engine", "GenerationDefaults", "OpenedModel", "open_model"]
 
 DEFAULT_CONTEXT = 4096
+_IDLE_CHUNK = 8  # tokens: who asks while they are computed waits no longer than for a few tokens of an answer
 _WARM_UP_S = 0.3
 _WARM_UP_TOKENS = 15  # at first; a machine that is fast enough takes more at a time
 
@@ -76,6 +84,7 @@ class Engine:
         self._clock = clock
         self._busy = False
         self._cancelled = False
+        self._answers = 0  # begun so far
 
     @classmethod
     async def load(
@@ -267,6 +276,7 @@ class Engine:
             self.model.marks.end_of_thinking,
         )
         self._busy, self._cancelled = True, False
+        self._answers += 1
         self._kv.resume()
         try:
             async with aclosing(answer.events()) as events:
@@ -275,6 +285,34 @@ class Engine:
         finally:
             self._kv.settle()
             self._busy = False
+
+    async def prefill(self, prompt: Sequence[int]) -> int:
+        """Compute the beginning of a prompt that is expected, while nobody waits for an answer.
+
+        An answer that is asked for ends this behind the few tokens being computed, and goes on from what is there.
+
+        Args:
+            prompt: token ids, fewer than the context has positions.
+
+        Returns:
+            How many of them the cache holds now.
+
+        Raises:
+            BusyError: an answer is running.
+        """
+        self._refuse_if_busy()
+        answers = self._answers
+        try:
+            while self._answers == answers:
+                if not self._kv.extend_towards(prompt, _IDLE_CHUNK):
+                    break
+                await asyncio.sleep(0)
+        except StoppedError:
+            self._kv.settle()
+        except Exception:
+            self._kv.settle()
+            raise
+        return self._kv.shared_with(prompt)
 
     async def warm_up(self) -> None:
         """Compute for nothing for a quarter of a second, where nobody waits for an answer.

@@ -46,15 +46,15 @@ def scripted(*answers, context=4096, end=(IM_END,), model=None):
     return Engine(model or open_model(), executor), executor
 
 
-def session(*answers, options=OPTIONS, tree=None, queue=False, **kwargs):
+def session(*answers, options=OPTIONS, tree=None, queue=False, look_ahead=False, **kwargs):
     """A session whose model gives these answers, and the executor."""
     engine, executor = scripted(*answers, **kwargs)
-    return converse(engine, options=options, tree=tree, queue=queue), executor
+    return converse(engine, options=options, tree=tree, queue=queue, look_ahead=look_ahead), executor
 
 
-def converse(engine, options=OPTIONS, tree=None, queue=False, name="n"):
+def converse(engine, options=OPTIONS, tree=None, name="n", **kwargs):
     numbers, ticks = count(1), count(1000)
-    return Session(engine, tree, options, queue=queue, new_id=lambda: f"{name}{next(numbers)}", now=lambda: next(ticks))
+    return Session(engine, tree, options, **kwargs, new_id=lambda: f"{name}{next(numbers)}", now=lambda: next(ticks))
 
 
 async def collect(request, on_event=lambda event: None):

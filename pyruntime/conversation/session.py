@@ -14,11 +14,12 @@ Ids and times come from the functions passed in. Nothing here knows pages or sto
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -49,6 +50,8 @@ class Session:
         tree: the conversation so far.
         options: what the person has set.
         queue: whether a request waits while another one runs, in order; otherwise it is refused.
+        look_ahead: whether, after an answer, the part of the next prompt that is certain already is computed while nobody
+            waits; the next request ends that.
         new_id: makes ids of messages.
         now: milliseconds since the epoch.
 
@@ -64,11 +67,14 @@ class Session:
         options: Options | None = None,
         *,
         queue: bool = False,
+        look_ahead: bool = False,
         new_id: Callable[[], str] = _new_id,
         now: Callable[[], int] = _now,
     ) -> None:
         self.options = options or Options()
         self.queue = queue
+        self._look_ahead = look_ahead
+        self._looking: asyncio.Task[None] | None = None
         self._host = Host(engine, new_id, now)
         self._tree = tree or Tree()
         self._machine = Machine()
@@ -217,6 +223,11 @@ class Session:
         self._is_closed = True
         self.cancel()
 
+    async def rest(self) -> None:
+        """Wait until nothing is computed ahead any more."""
+        if self._looking is not None and not self._looking.done():
+            await asyncio.wait([self._looking])
+
     async def _request(self, plan: Callable[[Tree], Plan]) -> AsyncGenerator[SessionEvent, None]:
         self._refuse_if_closed()
         turns = self._host.engine.turns
@@ -235,6 +246,8 @@ class Session:
                             yield event
                 except Exception as error:  # noqa: BLE001 - raised again, when the conversation is at rest
                     failure = error
+                if self._look_ahead and failure is None:
+                    self._looking = asyncio.ensure_future(_compute_ahead(self._turn))
             finally:
                 ended = self._end()
                 turns.give_back()
@@ -264,6 +277,12 @@ class Session:
     def _refuse_if_closed(self) -> None:
         if self._is_closed:
             raise ClosedError("conversation: it was closed. Open it again")
+
+
+async def _compute_ahead(turn: Turn) -> None:
+    """Prefill what is certain of the prompt behind a turn; an answer that is asked for meanwhile goes first."""
+    with suppress(Exception):  # the next request will say what is wrong
+        await turn.engine.prefill(turn.next_prompt())
 
 
 def _need(tree: Tree, node_id: str, role: Role) -> Node:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
 from pyruntime.chat.budget import default_reserve, fit
@@ -121,6 +121,11 @@ class Turn:
             self._host.engine.cancel()
         if self._round is not None:
             self._round.stop()
+
+    @property
+    def engine(self) -> Engine:
+        """What answers."""
+        return self._host.engine
 
     @property
     def round(self) -> ToolRound | None:
@@ -319,13 +324,35 @@ class Turn:
         def encode(kept: Sequence[Message]) -> list[int]:
             return engine.prompt(kept, tools, continue_final_message=_place(base), **options.template_kwargs)
 
-        reserve = options.reserve
-        if reserve is None:
-            reserve = default_reserve(engine.context, options.params.max_tokens)
+        reserve = self._reserve()
         fitted = fit(messages, encode, context=engine.context, reserve=reserve)
         first = len(messages) - len(nodes)
         left_out = tuple(nodes[place - first].id for place in fitted.left_out)
         return fitted.prompt, PromptFitted(len(fitted.prompt), reserve, left_out)
+
+    def next_prompt(self) -> list[int]:
+        """The ids with which the prompt of the next question will begin, whatever it is; empty if that is not certain.
+
+        The conversation is rendered with two different questions: what both prompts begin with does not depend on them. If
+        it does not fit with room for an answer, other turns will be left out, and nothing is certain.
+        """
+        asked = [
+            self._host.engine.prompt(
+                [*self._messages(self.tree.path), {"role": "user", "content": question}],
+                self._options.tools.descriptions(),
+                **self._options.template_kwargs,
+            )
+            for question in ("a", "b")
+        ]
+        shared = list(takewhile(lambda pair: pair[0] == pair[1], zip(*asked, strict=False)))
+        fits = len(shared) + self._reserve() < self._host.engine.context
+        return [token_id for token_id, _ in shared] if fits else []
+
+    def _reserve(self) -> int:
+        reserve = self._options.reserve
+        return (
+            default_reserve(self._host.engine.context, self._options.params.max_tokens) if reserve is None else reserve
+        )
 
     def _messages(self, nodes: Sequence[Node]) -> list[dict[str, Any]]:
         calls = self._host.engine.model.marks.call
