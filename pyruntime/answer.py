@@ -25,10 +25,11 @@ from pyruntime.events import (
     PromptReady,
     ReasoningDelta,
     Timings,
+    TokenScored,
     Usage,
 )
 from pyruntime.model.executor import GivesCandidates, Stoppable
-from pyruntime.sampling import Sampler, SamplingParams
+from pyruntime.sampling import Logprobs, Sampler, SamplingParams
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Sequence
@@ -182,6 +183,7 @@ class Answer:
         self._end_of_thinking = end_of_thinking
         self._forced: deque[int] = deque()  # ids that come next, whatever the model would say
         self._thought = 0  # tokens of thinking
+        self._scored: Logprobs | None = None  # of the token drawn last
         self._sampler = Sampler(params)
         self._text: list[str] = []
         self._reasoning: list[str] = []
@@ -228,6 +230,8 @@ class Answer:
         """The drawn tokens, until one stops the answer or there is no room for another."""
         while self._next not in self._stop_ids:
             self._new_tokens += 1
+            if self._scored is not None:
+                yield TokenScored(self._scored)
             was_thinking = self._parser.is_thinking
             for part in self._parser.push(self._next):
                 yield self._event(part, self._next)
@@ -244,9 +248,10 @@ class Answer:
             self._forced.extend(self._end_of_thinking)
         if self._forced:
             self._kv.prefill(ids)
-            token_id = self._forced.popleft()
+            token_id, self._scored = self._forced.popleft(), None
         else:
             token_id = self._kv.draw(ids, self._sampler)
+            self._scored = self._sampler.logprobs
         if self._cancelled():
             raise StoppedError("answer: stopped while a token was computed, which comes too late")
         return token_id

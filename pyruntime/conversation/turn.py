@@ -22,7 +22,7 @@ from pyruntime.conversation.events import MessageAdded, PromptFitted, SessionEve
 from pyruntime.conversation.states import Machine, State, StateChanged
 from pyruntime.conversation.tool_round import Result, ToolRound
 from pyruntime.errors import UnsupportedError
-from pyruntime.events import CallInvalid, CallReady, Delta, Event, Finished, ReasoningDelta
+from pyruntime.events import CallInvalid, CallReady, Delta, Event, Finished, ReasoningDelta, TokenScored
 from pyruntime.sampling import SamplingParams
 from pyruntime.tools import ToolRegistry
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # Rounds of calls that one request may have: a model that never stops asking would run for ever.
 MOST_TOOL_ROUNDS = 8
 
-_PARTS = (Delta, ReasoningDelta, CallReady, CallInvalid)
+_PARTS = (Delta, ReasoningDelta, CallReady, CallInvalid, TokenScored)
 
 
 @dataclass(frozen=True)
@@ -251,6 +251,8 @@ class Turn:
         return [*moved, event, self._add(draft.node("done"))]
 
     def _entered(self, part: Event) -> list[StateChanged]:
+        if isinstance(part, TokenScored):
+            return []  # whether its token is thinking is not told
         wanted = State.THINKING if isinstance(part, ReasoningDelta) else State.DECODE
         return [] if self._machine.state == wanted else [self._machine.move(wanted)]
 

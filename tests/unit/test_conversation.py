@@ -11,7 +11,7 @@ from pyruntime.conversation import TRANSITIONS, Options, State
 from pyruntime.conversation.events import MessageAdded, PromptFitted
 from pyruntime.conversation.states import IllegalTransitionError, Machine, StateChanged
 from pyruntime.errors import BusyError, ClosedError, ParameterError, TemplateError, UnsupportedError
-from pyruntime.events import Delta, Finished, PrefillProgress
+from pyruntime.events import Delta, Finished, PrefillProgress, TokenScored
 from pyruntime.sampling import SamplingParams
 from pyruntime.tools import Tool, ToolRegistry
 from pyruntime.turns import Turns
@@ -70,6 +70,13 @@ def test_the_answer_remembers_who_wrote_it_how_and_how_fast():
     assert (leaf.usage["new_tokens"], leaf.usage["left_out"]) == (2, 0)
     assert set(leaf.timings) == {"ttft_ms", "prefill_tps", "decode_tps"}
     assert talk.tree.path[0].created < leaf.created
+
+
+def test_log_probabilities_that_were_asked_for_come_through():
+    talk, _ = session("ok", options=Options(params=SamplingParams(temperature=0, logprobs=1)))
+    events = run(talk.send("Hi"))
+    assert [event.logprobs.token_id for event in events if isinstance(event, TokenScored)] == [*b"ok"]
+    assert states(events) == "prefill decode completed idle"
 
 
 @pytest.mark.parametrize("calls_that_work", range(6))

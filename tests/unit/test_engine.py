@@ -6,7 +6,16 @@ import pytest
 
 from pyruntime.engine import Engine
 from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, StoppedError, UnsupportedError
-from pyruntime.events import CallInvalid, CallReady, Delta, Finished, PrefillProgress, PromptReady, ReasoningDelta
+from pyruntime.events import (
+    CallInvalid,
+    CallReady,
+    Delta,
+    Finished,
+    PrefillProgress,
+    PromptReady,
+    ReasoningDelta,
+    TokenScored,
+)
 from pyruntime.formats.source import BytesSource
 from pyruntime.sampling import SamplingParams
 from tests.tiny_model import (
@@ -377,6 +386,25 @@ def test_the_budget_counts_thinking_that_the_model_opened_itself_and_no_other_to
     engine, _ = scripted_engine([*b"Hm. ", THINK, *b"ab", *b"So."], tokenizer__chat_template=TAG_TEMPLATE)
     finished = answer(engine, user("Hi"), SamplingParams(temperature=0, thinking_budget=2))[-1]
     assert (finished.reasoning, finished.text) == ("ab", "Hm.So.")
+
+
+def test_log_probabilities_are_told_of_every_token_of_the_answer_when_they_are_asked_for():
+    engine, _ = scripted_engine([*"é!".encode()])
+    events = answer(engine, user("Hi"), SamplingParams(temperature=0, logprobs=3))
+    scored = [event.logprobs for event in events if isinstance(event, TokenScored)]
+    assert [one.token_id for one in scored] == [*"é!".encode()]
+    # One logit is 50 and the others are 0.
+    assert scored[0].top[0] == (scored[0].token_id, pytest.approx(0, abs=1e-9))
+    assert [round(value) for _, value in scored[0].top[1:]] == [-50, -50]
+    assert [type(event) for event in events[2:-1]] == [TokenScored, TokenScored, Delta, TokenScored, Delta]
+    assert not any(isinstance(event, TokenScored) for event in answer(scripted_engine("a")[0], user("Hi")))
+
+
+def test_of_tokens_that_end_the_thinking_nothing_is_told():
+    engine, _ = scripted_engine([*b"aYes"], tokenizer__chat_template=TAG_TEMPLATE)
+    params = SamplingParams(temperature=0, thinking_budget=1, logprobs=0)
+    events = answer(engine, user("Hi"), params, open_thinking=True)
+    assert [e.logprobs.token_id for e in events if isinstance(e, TokenScored)] == [*b"aYes"]
 
 
 def test_a_call_is_told_once_when_it_is_complete_and_its_raw_text_is_never_shown():
