@@ -284,6 +284,7 @@ class Engine:
                     yield event
         finally:
             self._kv.settle()
+            self._kv.resume()  # a stop that came behind the last computation must not meet the next one
             self._busy = False
 
     async def prefill(self, prompt: Sequence[int]) -> int:

@@ -246,7 +246,8 @@ def test_cancel_stops_what_is_being_computed_and_nothing_later():
         return event
 
     assert asyncio.run(run()).reason == "cancelled"
-    assert executor.is_stopped  # it met no computation any more
+    assert not executor.is_stopped  # it met no computation any more, and is taken back
+    assert engine.logits([1]).shape[0] == 1
     assert answer(engine, user("Next"))[-1].reason == "stop"
 
 
