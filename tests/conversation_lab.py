@@ -93,19 +93,25 @@ def path(talk):
     return [(node.role, node.text) for node in talk.tree.path]
 
 
-def prompts(executor, model):
-    """Every prompt that was given to the model, as text with its control tokens spelled."""
-    control = {token_id: text for text, token_id in model.tokenizer.control_ids.items()}
-    found, held = [], []
+def prompt_ids(executor):
+    """The ids of every prompt that was given to the model."""
+    found, held, is_new = [], [], False
     for call, given in executor.story:
         if call == "cut":
             del held[given[0] :]
-            found.append(None)
+            is_new = True
         else:
             held += given
-            if call == "forward" and found and found[-1] is None:
-                found[-1] = spelled(held, control)
-    return [prompt for prompt in found if prompt is not None]
+            if call == "forward" and is_new:
+                found.append(list(held))
+                is_new = False
+    return found
+
+
+def prompts(executor, model):
+    """Every prompt that was given to the model, as text with its control tokens spelled."""
+    control = {token_id: text for text, token_id in model.tokenizer.control_ids.items()}
+    return [spelled(ids, control) for ids in prompt_ids(executor)]
 
 
 def spelled(token_ids, control):

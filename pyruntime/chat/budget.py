@@ -28,10 +28,12 @@ class Fitted:
     Attributes:
         prompt: its token ids.
         left_out: places of the messages that are not in it, ascending.
+        turns: how many turns are in it.
     """
 
     prompt: list[int]
     left_out: tuple[int, ...]
+    turns: int
 
 
 def default_reserve(context: int, max_tokens: int | None) -> int:
@@ -46,16 +48,18 @@ def fit(
     *,
     context: int,
     reserve: int,
+    guess: int | None = None,
 ) -> Fitted:
     """The prompt of as many newest turns as fit.
 
-    Few prompts are made, and none much larger than the context but the first: it is the common case that everything fits.
+    Few prompts are made, and with a good guess two: one that fits, and one that would not.
 
     Args:
         messages: the conversation, oldest first; at least one.
         encode: makes a prompt of messages, with what opens the answer.
         context: tokens of prompt and answer together.
         reserve: tokens kept for the answer.
+        guess: how many turns may fit; by default all. It changes nothing but the time it takes.
 
     Raises:
         ContextOverflowError: the pinned messages and the newest turn alone do not fit; the error has the numbers.
@@ -72,32 +76,37 @@ def fit(
         first = starts[len(starts) - turns]
         prompt = encode([*messages[:pinned], *messages[first:]])
         if len(prompt) + reserve <= context:
-            return Fitted(prompt, tuple(range(pinned, first)))
+            return Fitted(prompt, tuple(range(pinned, first)), turns)
         if turns == 1:
             raise ContextOverflowError(len(prompt) + reserve, context, advice=_ADVICE)
         return None
 
-    whole = attempt(len(starts))
-    return whole if whole is not None else _most(attempt, len(starts))
+    whole = len(starts)
+    if guess is None or guess >= whole:
+        fitted = attempt(whole)
+        if fitted is not None:
+            return fitted
+        guess = 1  # a prompt much larger than the context takes long to make
+    return _most(attempt, whole, max(1, guess))
 
 
-def _most(attempt: Callable[[int], Fitted | None], too_many: int) -> Fitted:
-    """The attempt with most turns that succeeds, below a number with which it does not; one turn must succeed."""
-    turns, best = 1, attempt(1)
-    assert best is not None  # noqa: S101 - a single turn fits or raises
-    while 2 * turns < too_many:
-        more = attempt(2 * turns)
-        if more is None:
-            too_many = 2 * turns
+def _most(attempt: Callable[[int], Fitted | None], whole: int, guess: int) -> Fitted:
+    """The attempt with most turns that succeeds, searched around a guess; one with a single turn succeeds or raises."""
+    best: Fitted | None = None
+    too_many, turns, step = whole + 1, guess, 1
+    while best is None or best.turns + 1 < too_many:
+        fitted = attempt(turns)
+        if fitted is not None:
+            best = fitted
         else:
-            turns, best = 2 * turns, more
-    while too_many - turns > 1:
-        middle = (turns + too_many) // 2
-        more = attempt(middle)
-        if more is None:
-            too_many = middle
+            too_many = turns
+        if best is None:
+            turns = max(1, too_many - step)
+        elif too_many > whole:
+            turns = min(whole, best.turns + step)
         else:
-            turns, best = middle, more
+            turns = (best.turns + too_many) // 2
+        step *= 2
     return best
 
 

@@ -79,6 +79,7 @@ class Session:
         self._tree = tree or Tree()
         self._machine = Machine()
         self._turn: Turn | None = None
+        self._fitting: int | None = None  # turns in the last prompt, if not all were
         self._requests = 0  # running and in the queue
         self._is_closed = False
 
@@ -238,7 +239,7 @@ class Session:
             await turns.take()
             try:
                 self._refuse_if_closed()
-                self._turn = Turn(self._host, self.options, self._machine, plan(self._tree))
+                self._turn = Turn(self._host, self.options, self._machine, plan(self._tree), fitting=self._fitting)
                 failure = None
                 try:
                     async with aclosing(self._turn.run()) as events:
@@ -261,7 +262,7 @@ class Session:
     def _end(self) -> StateChanged | None:
         """Take over what the turn leaves, and rest."""
         if self._turn is not None:
-            self._tree, self._turn = self._turn.tree, None
+            self._tree, self._fitting, self._turn = self._turn.tree, self._turn.fitting, None
         return None if self.state == State.IDLE else self._machine.move(State.IDLE)
 
     def _decide(self, call_id: str, *, allowed: bool) -> None:

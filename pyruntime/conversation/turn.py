@@ -100,14 +100,19 @@ class Turn:
         options: what it is run with.
         machine: the conversation's state.
         plan: what it is about.
+        fitting: how many turns of the conversation fitted into the last prompt, if not all did.
 
     Attributes:
         tree: the conversation, without the answer being written.
         draft: the answer being written.
+        fitting: as given, and then of the prompt of this turn.
     """
 
-    def __init__(self, host: Host, options: Options, machine: Machine, plan: Plan) -> None:
+    def __init__(
+        self, host: Host, options: Options, machine: Machine, plan: Plan, *, fitting: int | None = None
+    ) -> None:
         self._host, self._options, self._machine, self._plan = host, options, machine, plan
+        self.fitting = fitting
         self.tree = plan.tree
         self.draft: Draft | None = None
         self._round: ToolRound | None = None
@@ -327,7 +332,8 @@ class Turn:
             return engine.prompt(kept, tools, continue_final_message=_place(base), **options.template_kwargs)
 
         reserve = self._reserve()
-        fitted = fit(messages, encode, context=engine.context, reserve=reserve)
+        fitted = fit(messages, encode, context=engine.context, reserve=reserve, guess=self.fitting)
+        self.fitting = fitted.turns if fitted.left_out else None
         first = len(messages) - len(nodes)
         left_out = tuple(nodes[place - first].id for place in fitted.left_out)
         return fitted.prompt, PromptFitted(len(fitted.prompt), reserve, left_out)
@@ -338,6 +344,8 @@ class Turn:
         The conversation is rendered with two different questions: what both prompts begin with does not depend on them. If
         it does not fit with room for an answer, other turns will be left out, and nothing is certain.
         """
+        if self.fitting is not None:
+            return []
         asked = [
             self._host.engine.prompt(
                 [*self._messages(self.tree.path), {"role": "user", "content": question}],

@@ -82,8 +82,12 @@ def test_the_default_reserve_is_bounded_by_the_answer_and_the_context(context, m
     assert default_reserve(context, max_tokens) == expected
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=20), st.integers(1, 200))
-def test_the_search_finds_what_leaving_out_one_turn_after_the_other_finds(turns, context):
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=20),
+    st.integers(1, 200),
+    st.one_of(st.none(), st.integers(-1, 30)),
+)
+def test_the_search_finds_what_leaving_out_one_turn_after_the_other_finds(turns, context, guess):
     messages = [SYSTEM]
     for question, reply in turns:
         messages += [say("user", question), say("assistant", reply)]
@@ -91,9 +95,8 @@ def test_the_search_finds_what_leaving_out_one_turn_after_the_other_finds(turns,
     for turn in range(len(turns) + 1):
         kept = [messages[0], *messages[1 + 2 * turn :]]
         if len(encode(kept)) + 5 <= context:
-            assert fit(messages, encode, context=context, reserve=5) == Fitted(
-                encode(kept), tuple(range(1, 1 + 2 * turn))
-            )
+            expected = Fitted(encode(kept), tuple(range(1, 1 + 2 * turn)), len(turns) + 1 - turn)
+            assert fit(messages, encode, context=context, reserve=5, guess=guess) == expected
             return
     with pytest.raises(ContextOverflowError):
         left_out(messages, context)
@@ -107,6 +110,10 @@ def test_a_long_history_costs_few_prompts():
         return encode(messages)
 
     messages = [say("user", 1), say("assistant", 1)] * 1000 + [say("user", 1)]
-    fit(messages, counting, context=105, reserve=5)
+    kept = fit(messages, counting, context=105, reserve=5).turns
     assert len(sizes) < 15
     assert max(sizes[1:]) <= 2 * 51
+
+    sizes.clear()
+    assert fit(messages, counting, context=105, reserve=5, guess=kept).turns == kept
+    assert len(sizes) == 2
