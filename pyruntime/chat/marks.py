@@ -1,8 +1,9 @@
-"""The control tokens by which a model marks thinking and tool calls, found by asking its template.
+"""The control tokens by which a model marks thinking and the end of its turn, found by asking its template.
 
 The template is rendered with an assistant message whose parts are known words; the control tokens around those words
-are the marks. So no token is written here, and a model that uses others needs no change. What the template does not
-show (it may drop earlier thinking, or write calls as plain text) has no marks.
+are the marks. So no token is written here, and a model that uses others needs no change. Where a template drops earlier
+thinking, the marks are those of the empty block by which it keeps a model from thinking, if it does that. Calls are found
+in the same way (`call_format`).
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def find_marks(template: ChatTemplate, tokenizer: _Tokenizer) -> Marks:
     think = think if think and think[0] != _before(plain, _ANSWER) else None
     end: tuple[int, ...] = ()
     if think:
-        before, behind = _end_of_thinking(thinking, think[1])
+        before, behind = _end_of_thinking(thinking)
         end = (*tokenizer.encode(before), control_ids[think[1]], *tokenizer.encode(behind))
     else:
         think = _closed_at_once(template)
@@ -138,9 +139,8 @@ def _behind(segments: Sequence[Segment], word: str) -> str | None:
     return None
 
 
-def _end_of_thinking(segments: Sequence[Segment], closing: str) -> tuple[str, str]:
+def _end_of_thinking(segments: Sequence[Segment]) -> tuple[str, str]:
     """The text between the last word of thinking and its closing mark, and between that and the answer's first word."""
-    place = next(i for i, segment in enumerate(segments) if segment.is_control and segment.text == closing)
-    before = segments[place - 1].text.partition(_THOUGHT)[2]
-    behind = segments[place + 1].text if place + 1 < len(segments) else ""
-    return before, behind.partition(_ANSWER)[0] if _ANSWER in behind else ""
+    place = next(i for i, segment in enumerate(segments) if _THOUGHT in segment.text)
+    behind = segments[place + 2].text if place + 2 < len(segments) else ""
+    return segments[place].text.partition(_THOUGHT)[2], behind.partition(_ANSWER)[0] if _ANSWER in behind else ""

@@ -6,7 +6,6 @@ complete, and a partial answer when the turn ends, by whatever way.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -143,14 +142,14 @@ class Turn:
             async with aclosing(self._rounds()) as events:
                 async for event in events:
                     yield event
-        except (GeneratorExit, asyncio.CancelledError):
-            # Whoever was listening has gone: there is nobody to tell.
-            self._settle("cancelled")
-            self._machine.move(State.CANCELLED)
-            raise
         except Exception:
             self._settle("error")
             yield self._machine.move(State.FAILED)
+            raise
+        except BaseException:
+            # Whoever was listening has gone (closed the generator, cancelled the task, pressed Ctrl-C): nobody is told.
+            self._settle("cancelled")
+            self._machine.move(State.CANCELLED)
             raise
         self._settle("cancelled")
         yield self._machine.move(State.CANCELLED if self._is_cancelled() else State.COMPLETED)
@@ -276,7 +275,8 @@ class Turn:
         async with aclosing(self._round.run()) as events:
             async for event in events:
                 if not isinstance(event, Result):
-                    yield event
+                    if not self._is_cancelled():
+                        yield event
                     continue
                 results[event.call.id] = event
                 while waiting and waiting[0].id in results:

@@ -139,6 +139,21 @@ def test_a_cancelled_task_ends_its_request_like_a_stop():
     assert shown_text(run(talk.send("And?"))) == "Again"
 
 
+def test_ctrl_c_in_the_middle_of_a_computation_ends_the_request_like_a_stop():
+    talk, executor = session("Hello", "Again")
+
+    def interrupt():
+        if len(executor.log) == 3:
+            raise KeyboardInterrupt
+
+    executor.on_forward = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        run(talk.send("Hi"))
+    assert (talk.state, talk.tree.leaf.state, talk.tree.leaf.text) == (State.IDLE, "cancelled", "He")
+    executor.on_forward = lambda: None
+    assert shown_text(run(talk.send("And?"))) == "Again"
+
+
 def test_what_the_template_refuses_changes_nothing():
     strict = (
         "{% for m in messages %}{% if m.content == 'no' %}{{ raise_exception('Not that.') }}{% endif %}{% endfor %}"

@@ -19,7 +19,7 @@ ROOMS = {
     "delivery": {"formats"},
     "model": {"weights"},
     "chat": {"text"},
-    "tools": {"formats"},
+    "tools": set(),
     "engine": {"chat", "delivery", "model", "sampling", "text", "weights"},
     "conversation": {"engine", "tools"},
     "cli": {"engine"},
