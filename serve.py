@@ -19,11 +19,11 @@ def main() -> int:
     from tooling.bootstrap import enter_venv  # noqa: PLC0415 - first the help, then what needs a newer Python
 
     enter_venv(["build"])
-    from tooling.seed import seed_for_file  # noqa: PLC0415 - needs .venv, as the next two do
+    from tooling.seed import seed_for_model  # noqa: PLC0415 - needs .venv, as the next two do
     from tooling.server import Server  # noqa: PLC0415
     from tooling.site import build_site  # noqa: PLC0415
 
-    model = None if options.model is None else seed_for_file(options.model)
+    model = None if options.model is None else seed_for_model(options.model)
     site = build_site() if options.site is None else options.site
     server = Server(
         site,
@@ -56,7 +56,12 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--site", type=pathlib.Path, metavar="DIR", help="serve this built site instead of building dist/"
     )
-    parser.add_argument("--model", type=pathlib.Path, metavar="FILE", help="a .gguf file to serve as the default model")
+    parser.add_argument(
+        "--model",
+        type=pathlib.Path,
+        metavar="FILE_OR_DIR",
+        help="a .gguf file, or a folder with a model's files, to serve as the default model",
+    )
     return parser.parse_args()
 
 

@@ -1,1 +1,1 @@
-"""Measurements of the real page in a real Chromium. Each module prints JSON: `python -m benchmarks.boot`."""
+"""Measurements, most of them of the real page in a real Chromium: `python -m benchmarks NAME`."""

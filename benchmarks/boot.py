@@ -1,7 +1,7 @@
-"""How long the page takes to start: `python -m benchmarks.boot [--runs N]`, with the site built. Prints JSON.
+"""How long the page takes to start: `python -m benchmarks boot`. Prints a table and JSON.
 
-Each run opens the page in a fresh browser context (cold: nothing stored, nothing cached) and reloads it once. Times are
-milliseconds since the navigation began, medians over the runs:
+Each round opens the page in a fresh browser (nothing stored, nothing cached) and reloads it once. Times are milliseconds
+since the navigation began:
 
     painted         the browser painted the page's first content
     page_python     the page's own Python (MicroPython) is alive
@@ -9,28 +9,23 @@ milliseconds since the navigation began, medians over the runs:
     model_ready     the model takes messages
 
 `piece_ms` is what the page's Python needs to take in one piece of an answer, rendering not included. Bytes and requests
-are those of the cold visit, as sent, the model's bytes counted apart.
+are those of a first visit, as sent, the model's bytes counted apart.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import os
-import platform
 import statistics
-import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from tooling.chromium import find_or_install
-from tooling.server import Request, Server
-from tooling.site import build_site
+from benchmarks.page import VARIANTS, BenchPage, Browsers, about, add_page_options, browsers, subject
+from benchmarks.peers import add_peer_option, peer_contenders
+from benchmarks.results import OURS, Contender, add_result_options, report, take_turns
+from tooling.server import Request
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
-
-_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+FIRST, RELOAD = "first visit", "reload"
 _PIECES = 2000
 
 # A mark can be set for another moment than now; what is wanted is when the page's Python called.
@@ -39,95 +34,128 @@ _NOTE_CALLS = """
     const mark = performance.mark.bind(performance);
     performance.mark = (name, options) => { called[name] ??= performance.now(); return mark(name, options) };
 """
-_TIMES = """() => {
-    const mark = (name) => performance.getEntriesByName('tinypylm:' + name).at(-1).startTime;
-    return {
-        painted: performance.getEntriesByName('first-contentful-paint')[0].startTime,
-        page_python: called['tinypylm:start'],
-        python_ready: mark('python-ready'),
-        model_ready: mark('model-ready'),
-    };
-}"""
+_TIMES = """() => ({
+    painted: performance.getEntriesByName('first-contentful-paint')[0].startTime,
+    page_python: called['tinypylm:start'],
+})"""
 _TAKE_PIECES = """(count) => {
+    const part = (name) => document.querySelector(`[data-testid="${name}"]`);
+    part('composer').value = 'Hello';
+    part('composer').dispatchEvent(new Event('input', { bubbles: true }));
+    part('send').click();
     const worker = document.querySelector('script[name=engine]').xworker;
     const data = JSON.stringify({ type: 'Delta', id: 1, text: ' word', at: performance.timeOrigin + performance.now() });
     const began = performance.now();
     for (let i = 0; i < count; i++) worker.dispatchEvent(new MessageEvent('message', { data }));
-    return (performance.now() - began) / count;
+    const took = performance.now() - began;
+    part('stop').click();
+    return took / count;
 }"""
 
 
 def main() -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description="Measures how the page starts, in Chromium; prints JSON.")
-    parser.add_argument("--runs", type=int, default=5, help="fresh visits, each with one reload (default: %(default)s)")
-    parser.add_argument("--no-isolation", dest="isolation", action="store_false", help="serve without COOP and COEP")
+    """Measure and print; the exit code."""
+    parser = argparse.ArgumentParser(description="Measures how the page starts. Prints a table and JSON.")
+    add_page_options(parser)
+    add_peer_option(parser)
+    add_result_options(parser, rounds=5)
     options = parser.parse_args()
-
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - `--help` needs no browser
-
-    requests: list[Request] = []
-    site = build_site()
-    with (
-        Server(site, isolation=options.isolation, on_request=requests.append).running() as server,
-        sync_playwright() as playwright,
-        contextlib.closing(playwright.chromium.launch(executable_path=find_or_install(), args=_ARGUMENTS)) as browser,
-    ):
-        visits = [_visit(browser, server.url, requests) for _ in range(options.runs)]
-        chromium = browser.version
-    first: list[Request] = visits[0]["requests"]
-    result = {
-        "cold": _medians([visit["cold"] for visit in visits]),
-        "reload": _medians([visit["reload"] for visit in visits]),
-        "piece_ms": round(statistics.median(visit["piece_ms"] for visit in visits), 3),
-        "cold_requests": len(first),
-        "cold_bytes": _bytes(first) - _bytes(first, "/seed/files/"),
-        "micropython_bytes": _bytes(first, "/micropython/"),
-        "page_modules_bytes": _bytes(first, "/ui/") + _bytes(first, "/protocol.py") // 2,  # the worker reads it too
-        "model_bytes": _bytes(first, "/seed/files/"),
-        "runs": options.runs,
-        "isolation": options.isolation,
-        "chromium": chromium,
-        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
-    }
-    sys.stdout.write(json.dumps(result, indent=2) + "\n")
+    model = subject(options.model)
+    parameters = {"executor": options.executor} if options.executor else {}
+    with browsers(model, busy=options.busy) as started, contextlib.ExitStack() as stack:
+        contenders, visitors = {}, []
+        for choice in options.variants:
+            visitors.append(stack.enter_context(contextlib.closing(Visitor(started, choice, parameters))))
+            name = ", ".join(part for part in (OURS, VARIANTS[choice].label) if part)
+            contenders[f"{name}, {FIRST}"] = Contender([visitors[-1].first_visit])
+            contenders[f"{name}, {RELOAD}"] = Contender([visitors[-1].reload])
+        for name, peer in peer_contenders(options.peer, lambda told: told).items():
+            contenders |= _in_two(name, peer)
+        figures = take_turns(contenders, options.rounds)
+        facts = about(options, model, started, **visitors[0].facts())
+    report("boot", options, figures, facts)
     return 0
 
 
-def _visit(browser: Browser, url: str, requests: list[Request]) -> dict[str, Any]:
-    with contextlib.closing(browser.new_context()) as context:
-        context.add_init_script(_NOTE_CALLS)
-        page = context.new_page()
-        requests.clear()
-        page.goto(url)
-        cold = _times(page)
-        asked = list(requests)
-        page.reload()
-        return {"cold": cold, "reload": _times(page), "piece_ms": _piece_ms(page), "requests": asked}
+class Visitor:
+    """One browser that visits and reloads; a first visit begins with a fresh one.
+
+    Args:
+        started: opens browsers.
+        choice: one of `VARIANTS`.
+        parameters: of the address.
+    """
+
+    def __init__(self, started: Browsers, choice: str, parameters: Mapping[str, object]) -> None:
+        self._started, self._variant, self._parameters = started, VARIANTS[choice], parameters
+        self._open = contextlib.ExitStack()
+        self._page: BenchPage | None = None
+        self._requests: list[Request] = []
+        self._pieces: list[float] = []
+
+    def first_visit(self) -> dict[str, float]:
+        """The times of a first visit."""
+        self._open.close()
+        self._requests.clear()
+        heard: list[Request] = []
+        self._page = self._open.enter_context(self._started.page(self._variant, self._parameters, heard))
+        self._page.page.add_init_script(_NOTE_CALLS)
+        times = _times(self._page, self._page.visit())
+        self._requests = list(heard)
+        return times
+
+    def reload(self) -> dict[str, float]:
+        """The times of a reload; piece by piece, the page's own Python is measured too."""
+        if self._page is None:
+            self.first_visit()
+        assert self._page is not None  # noqa: S101 - a first visit has just been made
+        times = _times(self._page, self._page.reload())
+        self._pieces.append(self._page.page.evaluate(_TAKE_PIECES, _PIECES))
+        return times
+
+    def facts(self) -> dict[str, object]:
+        """Bytes of the last first visit, and what a piece of an answer costs."""
+
+        def size(path: str = "") -> int:
+            return sum(request.size for request in self._requests if request.path.startswith(path))
+
+        return {
+            "piece_ms": round(statistics.median(self._pieces), 3),
+            "cold_requests": len(self._requests),
+            "cold_bytes": size() - size("/seed/files/"),
+            "micropython_bytes": size("/micropython/"),
+            "page_modules_bytes": size("/ui/") + size("/protocol.py") // 2,  # the worker reads it too
+            "model_bytes": size("/seed/files/"),
+        }
+
+    def close(self) -> None:
+        """Close the browser."""
+        self._open.close()
 
 
-def _bytes(requests: list[Request], path: str = "") -> int:
-    return sum(request.size for request in requests if request.path.startswith(path))
+def _times(page: BenchPage, marks: Mapping[str, float]) -> dict[str, float]:
+    told: dict[str, float] = page.page.evaluate(_TIMES)
+    found = {**told, "python_ready": marks["python-ready"], "model_ready": marks["model-ready"]}
+    return {_figure(name): time for name, time in found.items()}
 
 
-def _times(page: Page) -> dict[str, float]:
-    page.wait_for_selector('html[data-app-state="ready"]', timeout=120_000)
-    times: dict[str, float] = page.evaluate(_TIMES)
-    return times
+def _figure(name: str) -> str:
+    return f"{name}, ms"
 
 
-def _piece_ms(page: Page) -> float:
-    page.get_by_test_id("composer").fill("Hello")
-    page.get_by_test_id("composer").press("Enter")
-    page.wait_for_selector('html[data-app-state="busy"]')
-    cost: float = page.evaluate(_TAKE_PIECES, _PIECES)
-    page.get_by_test_id("stop").click()
-    return cost
+def _in_two(name: str, peer: Contender) -> dict[str, Contender]:
+    """A peer's first and later visits, which one run of its command tells, as two contenders."""
+    told: dict[str, Any] = {}
 
+    def first() -> dict[str, float]:
+        told.update(peer.steps[0]())
+        return ready("cold")
 
-def _medians(rows: list[dict[str, float]]) -> dict[str, int]:
-    return {name: round(statistics.median(row[name] for row in rows)) for name in rows[0]}
+    def ready(visit: str) -> dict[str, float]:
+        time = told.get(visit, {}).get("nav_to_ready_ms")
+        return {} if time is None else {_figure("model_ready"): float(time)}
 
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return {
+        f"{name}, {FIRST}": Contender([first], is_ours=False),
+        f"{name}, {RELOAD}": Contender([lambda: ready("warm")], is_ours=False),
+    }

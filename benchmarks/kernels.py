@@ -1,4 +1,4 @@
-"""How fast the native kernels are: `python -m benchmarks.kernels [--model FILE] [--busy]`. Prints a table and JSON.
+"""How fast the native kernels are: `python -m benchmarks kernels [--model FILE] [--busy]`. Prints a table and JSON.
 
 Tokens per second, medians. Thread counts take turns in short rounds, so that what else the machine does falls on all of
 them alike. `--busy` keeps one core occupied by another process meanwhile.
@@ -10,19 +10,17 @@ them alike. `--busy` keeps one core occupied by another process meanwhile.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import platform
 import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.machine import busy_core
 from pyruntime.formats.source import run_without_waiting
 from pyruntime.model import native_executor
-from pyruntime.model.kernel_executor import KernelSettings
+from pyruntime.model.kernel_plan import KernelSettings
 from pyruntime.model.native_host import usable_cores
 from pyruntime.opening import OpenedModel, open_model
 from tooling import cache
@@ -30,8 +28,6 @@ from tooling.kernels import build_native
 from tooling.pins import read_pins
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyruntime.model.kernel_executor import KernelExecutor
 
 PREFILLS = (53, 257, 937)
@@ -47,8 +43,7 @@ def measure(model: OpenedModel, settings: KernelSettings, rounds: int) -> dict[s
     executor = run_without_waiting(
         native_executor.build(
             model.config,
-            model.tensors,
-            model.source,
+            model.weights,
             context=min(1024, model.config.context_length),
             threads=threads[-1],
             settings=settings,
@@ -83,20 +78,6 @@ def _one_round(executor: KernelExecutor, speeds: Speeds, threads: int) -> None:
             speeds.setdefault((f"decode @{position}", threads), []).append(1 / (time.perf_counter() - begun))
 
 
-@contextlib.contextmanager
-def busy_core(*, wanted: bool) -> Iterator[None]:
-    """Another process that computes all the time, while the block runs."""
-    if not wanted:
-        yield
-        return
-    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        yield
-    finally:
-        other.kill()
-        other.wait()
-
-
 def main() -> int:
     """Measure and print; the exit code."""
     parser = argparse.ArgumentParser(description="Measures the native kernels.")
@@ -115,11 +96,5 @@ def main() -> int:
     print("|---|" + "---|" * len(threads))
     for name, found in speeds.items():
         print(f"| {name} |" + "".join(f" {found[n]:.0f} |" for n in threads))
-    print(
-        json.dumps({"model": model.source.name, "machine": platform.machine(), "busy": options.busy, "speeds": speeds})
-    )
+    print(json.dumps({"model": model.file_name, "machine": platform.machine(), "busy": options.busy, "speeds": speeds}))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

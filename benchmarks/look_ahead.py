@@ -1,4 +1,4 @@
-"""What computing the next prompt ahead saves: `python -m benchmarks.look_ahead [--runs N] [--executor NAME]`. Prints JSON.
+"""What computing the next prompt ahead saves: `python -m benchmarks ahead [--runs N] [--executor NAME]`. Prints JSON.
 
 The default model gives a first answer of so many tokens, and is then asked again, with nothing computed in between and with
 `Session(look_ahead=True)` given the time it wants. Once its template shows an earlier answer as it was written; once the same
@@ -49,7 +49,7 @@ async def _measure(runs: int, executor: str) -> dict[str, object]:
     engine = await Engine.load(cache.obtain([model])[model.name], executor=executor)
     engine.check_can_chat()
     plain, tokenizer = engine.model, engine.model.tokenizer
-    source = str(plain.file.metadata["tokenizer.chat_template"]).replace(_CONTENT, _OTHERWISE)
+    source = plain.template.source.replace(_CONTENT, _OTHERWISE)
     changed = ChatTemplate(source, tokenizer.special_tokens, tokenizer)
     found: dict[str, object] = {"executor": engine.executor_name, "runs": runs}
     for name, template in (("history as written", plain.template), ("history changed", changed)):

@@ -1,4 +1,4 @@
-"""How faithful the kernels are: `python -m benchmarks.quality [--model FILE] [--tokens N]`. Prints a table and JSON.
+"""How faithful the kernels are: `python -m benchmarks quality [--model FILE] [--tokens N]`. Prints a table and JSON.
 
 The text is a frozen copy of our own prose (`data/quality.txt`). It is cut into windows that each start from an empty
 cache. For every position the kernels' distribution is compared with that of the numpy executor, which computes in float32
@@ -25,7 +25,7 @@ import numpy as np
 
 from pyruntime.formats.source import run_without_waiting
 from pyruntime.model import native_executor
-from pyruntime.model.kernel_executor import KernelSettings
+from pyruntime.model.kernel_plan import KernelSettings
 from pyruntime.model.numpy_executor import build_numpy_executor
 from pyruntime.opening import OpenedModel, open_model
 from tooling import cache
@@ -72,7 +72,7 @@ class Score:
 def measure(model: OpenedModel, n_tokens: int, window: int) -> dict[str, dict[str, float]]:
     """Mode → its means, and "float32" → the reference's perplexity."""
     ids = model.tokenizer.encode(TEXT.read_text(encoding="utf-8"))[:n_tokens]
-    common = (model.config, model.tensors, model.source)
+    common = (model.config, model.weights)
     build_native()
     executors: dict[str, Executor] = {"float32": run_without_waiting(build_numpy_executor(*common, context=window))}
     for name, settings in MODES.items():
@@ -111,9 +111,5 @@ def main() -> int:
     for name, result in results.items():
         print(f"| {name} | {result['kl']:.6f} | {result['top1']:.2%} | {result['perplexity']:.3f} |")
     machine = {"machine": platform.machine(), "python": platform.python_version(), "numpy": np.__version__}
-    print(json.dumps({"model": model.source.name, "tokens": options.tokens, **machine, "modes": results}))
+    print(json.dumps({"model": model.file_name, "tokens": options.tokens, **machine, "modes": results}))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""What the text of a chat costs in the browser: `python -m benchmarks.text [--runs N]`, with the site built. Prints JSON.
+"""What the text of a chat costs in the browser: `python -m benchmarks text [--runs N]`, with the site built. Prints JSON.
 
 A conversation of 20 messages of prose, code and several scripts, with the tokenizers and templates of the default model and
 of Qwen3. Times are milliseconds, medians over the runs, in the site's Pyodide (`browser`) and in this Python (`native`):
@@ -24,6 +24,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.page import CHROMIUM_ARGUMENTS
 from benchmarks.text_work import measure_files, measure_gguf
 from pyruntime.formats.gguf import read_gguf
 from pyruntime.formats.source import FileSource, run_without_waiting
@@ -35,7 +36,6 @@ from tooling.chromium import find_or_install
 from tooling.pins import read_pins
 from tooling.site import build_site
 
-_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 _MESSAGES = 20
 
 _LOAD = """
@@ -44,7 +44,7 @@ from pyruntime.delivery.obtain_browser import obtain_model
 from pyruntime.formats.gguf import read_gguf
 
 model = await obtain_model("seed/default.json", page_url=page_url)
-metadata = (await read_gguf(model.main_file())).metadata
+metadata = (await read_gguf(*model.files.values())).metadata
 files = [await (await pyfetch(address)).bytes() for address in addresses]
 None
 """
@@ -67,7 +67,9 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory() as folder,
         sync_playwright() as playwright,
-        contextlib.closing(playwright.chromium.launch(executable_path=find_or_install(), args=_ARGUMENTS)) as browser,
+        contextlib.closing(
+            playwright.chromium.launch(executable_path=find_or_install(), args=CHROMIUM_ARGUMENTS)
+        ) as browser,
         open_harness(browser, build_site(), Path(folder) / "site") as harness,
     ):
         work = (Path(__file__).parent / "text_work.py").read_text(encoding="utf-8")
@@ -91,7 +93,3 @@ def main() -> int:
     }
     sys.stdout.write(json.dumps(result, indent=2) + "\n")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

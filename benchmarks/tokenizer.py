@@ -1,4 +1,4 @@
-"""How fast text becomes tokens: `python -m benchmarks.tokenizer [--chinese FILE] [--json FILE]`, with Qwen3's tokenizer.
+"""How fast text becomes tokens: `python -m benchmarks tokenizer [--chinese FILE] [--json FILE]`, with Qwen3's tokenizer.
 
 In the site's Pyodide (`browser`, headless Chromium) and in this Python (`native`); medians. The texts are varied and
 nothing in them is repeated to make them longer:
@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import tokenizer_work
+from benchmarks.page import CHROMIUM_ARGUMENTS
 from pyruntime.text.tables import compile_tables
 from pyruntime.text.tokenizer_json import spec_from_tokenizer_json
 from tests.browser.pyodide_harness import open_harness
@@ -39,7 +40,6 @@ from tests.parity.known_tokenizers import tokenizer_file
 from tooling.chromium import find_or_install
 from tooling.site import build_site
 
-_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 _SIZE = 400_000  # bytes of each text, about
 _LENGTHS = [100, 1000, 20_000]
 
@@ -140,7 +140,9 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory() as folder,
         sync_playwright() as playwright,
-        contextlib.closing(playwright.chromium.launch(executable_path=find_or_install(), args=_ARGUMENTS)) as browser,
+        contextlib.closing(
+            playwright.chromium.launch(executable_path=find_or_install(), args=CHROMIUM_ARGUMENTS)
+        ) as browser,
         open_harness(browser, build_site(), Path(folder) / "site") as harness,
     ):
         contents = {**{name: text.encode() for name, text in inputs.items()}, "qwen3.tables": tables}
@@ -157,7 +159,7 @@ def main() -> int:
         chromium = browser.version
     names = {**vars(tokenizer_work), "tables": tables, "sha256": sha256, "texts": inputs}
     result = {
-        "command": "python -m benchmarks.tokenizer" + (" --chinese FILE" if options.chinese else ""),
+        "command": "python -m benchmarks tokenizer" + (" --chinese FILE" if options.chinese else ""),
         "chinese_is": options.about or ("a file" if options.chinese else "words of a vocabulary, drawn by Zipf's law"),
         "tokenizer": {"name": "Qwen3", "sha256": sha256, "tables_bytes": len(tables), "same_tables_in_browser": same},
         "browser": in_browser,
@@ -172,7 +174,3 @@ def main() -> int:
         options.json.write_text(text + "\n", encoding="ascii")
     sys.stdout.write(text + "\n")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

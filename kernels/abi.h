@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 enum {
-  ABI_VERSION = 2,
+  ABI_VERSION = 3,
   UNIT = 64,
   OPERATION_WORDS = 16,
   NOTHING = -1,
@@ -26,7 +26,10 @@ enum {
 enum { FORMAT_Q8, FORMAT_Q4, FORMAT_Q4_MIN, FORMAT_F32 };
 
 // how a model file stores a tensor
-enum { SOURCE_F32, SOURCE_F16, SOURCE_BF16, SOURCE_Q8_0, SOURCE_Q4_0, SOURCE_Q4_1 };
+enum { SOURCE_F32, SOURCE_F16, SOURCE_BF16, SOURCE_Q8_0, SOURCE_Q4_0, SOURCE_Q4_1, SOURCE_Q5_0, SOURCE_Q5_1, SOURCE_Q4_K, SOURCE_Q5_K, SOURCE_Q6_K };
+
+// what repacking found
+enum { VERDICT_FINE, VERDICT_NOT_FINITE, VERDICT_TOO_LARGE, VERDICT_SCALE_TOO_LARGE };
 
 // how the rows of a run lie in memory
 enum { ROW_FLOAT, ROW_INT8, ROW_INT16, ROW_SPLIT };

@@ -10,6 +10,12 @@
 #define EXPORT(name) __attribute__((visibility("default")))
 #endif
 
+// stored.c: values b * 32 … of a stored row as panels hold them, and a VERDICT. `count` values are left in the row; where
+// that is fewer than 32, what is behind them counts as 0. Half-bytes: values 0 … 15 in the lower, 16 … 31 in the upper ones.
+size_t stored_row_bytes(i32 source, i32 columns);
+i32 stored_as_q8(i32 source, const u8 *row, i32 b, i32 count, u16 *scale, i8 q[BLOCK]);
+i32 stored_as_q4(i32 source, const u8 *row, i32 b, u16 *scale, u16 *minimum, u8 packed[BLOCK / 2]);
+
 // rows.c
 void embed_row(void *arena, const Run *run, const EmbedOp *op, i32 row);
 void norm_row(void *arena, const Run *run, const NormOp *op, i32 row);

@@ -141,9 +141,9 @@ static i32 work(Control *c, u32 job, i32 is_leader) {
   return OUTCOME_DONE;
 }
 
-// One run of the program over `n_tokens` tokens, whose ids the caller has put into the control block, by `threads`
-// threads; returns an OUTCOME.
-EXPORT(run) i32 run(Control *c, i32 threads, i32 n_tokens, i32 position, i32 n_output) {
+// Lets the helpers begin a run of the program over `n_tokens` tokens, whose ids the caller has put into the control block,
+// by `threads` threads. The caller may do something else before it takes part in `finish`.
+EXPORT(begin) void begin(Control *c, i32 threads, i32 n_tokens, i32 position, i32 n_output) {
   u32 job = ((((u32)READ(&c->job) >> 8) + 1) & 0x7fffff) << 8 | (u32)threads;
   u64 *claims = at(c, c->claims);
   for (i32 n = 0; n < c->n_operations; n++) WRITE(&claims[n], of_run(job, 0));
@@ -152,7 +152,14 @@ EXPORT(run) i32 run(Control *c, i32 threads, i32 n_tokens, i32 position, i32 n_o
   WRITE(&c->n_output, n_output);
   WRITE(finished(c), of_run(job, 0));
   announce(c, (i32)job);
-  return work(c, job, 1);
+}
+
+// Takes part in what was begun until it is done; returns an OUTCOME.
+EXPORT(finish) i32 finish(Control *c) { return work(c, (u32)READ(&c->job), 1); }
+
+EXPORT(run) i32 run(Control *c, i32 threads, i32 n_tokens, i32 position, i32 n_output) {
+  begin(c, threads, n_tokens, position, n_output);
+  return finish(c);
 }
 
 // What thread `number` (1 …) does until it is dismissed.

@@ -49,6 +49,7 @@ class KVState:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
+        self._chooser = executor if isinstance(executor, GivesCandidates) else None
         self._tokens: list[int] = []
 
     @property
@@ -101,11 +102,16 @@ class KVState:
         self._tokens.extend(ids)
         return result
 
+    def begin(self, token_id: int) -> None:
+        """Let this token's computation begin where it can; `draw` most likely asks for it next."""
+        if self._chooser is not None:
+            self._chooser.begin(token_id)
+
     def draw(self, ids: Sequence[int], sampler: Sampler) -> int:
         """Compute ids behind those held, and draw the token after the last one."""
         shortlist = sampler.shortlist()
-        if shortlist is not None and isinstance(self._executor, GivesCandidates):
-            found, logits = self._executor.forward_candidates(ids, *shortlist)
+        if shortlist is not None and self._chooser is not None:
+            found, logits = self._chooser.forward_candidates(ids, *shortlist)
             self._tokens.extend(ids)
             return sampler.sample_among(found, logits, self._executor.vocab_size)
         return sampler.sample(self.forward(ids))
@@ -232,11 +238,14 @@ class Answer:
             self._new_tokens += 1
             if self._scored is not None:
                 yield TokenScored(self._scored)
+            is_last = self._new_tokens == self._params.max_tokens or self._kv.is_full
+            if not is_last:
+                self._kv.begin(self._next)
             was_thinking = self._parser.is_thinking
             for part in self._parser.push(self._next):
                 yield self._event(part, self._next)
             self._thought += was_thinking and self._parser.is_thinking  # the marks are no thinking
-            if self._parser.is_stopped or self._new_tokens == self._params.max_tokens or self._kv.is_full:
+            if self._parser.is_stopped or is_last:
                 return
             await self._give_turn()
             self._next = self._choose([self._next])

@@ -2,7 +2,7 @@
 
     python -m pyruntime chat MODEL                 talk to a model
     python -m pyruntime tokenize MODEL TEXT        the ids of a text, and the piece each one stands for
-    python -m pyruntime inspect MODEL              what a model file holds
+    python -m pyruntime inspect MODEL              what a model holds
     python -m pyruntime logits MODEL TEXT          the most probable next tokens
 
 A thin skin over the engine: arguments in, events out. Errors of the runtime are printed as one line and end with
@@ -17,6 +17,7 @@ import json
 import os
 import sys
 from collections import Counter
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        print(f"{error.filename}: {error.strerror}. Give the path of a .gguf file", file=sys.stderr)
+        print(f"{error.filename}: {error.strerror}. Give the path of a .gguf file or a model folder", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(file=sys.stderr)
@@ -68,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_command(commands: Any, name: str, run: Any, text: str) -> argparse.ArgumentParser:
     command: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
-    command.add_argument("model", metavar="MODEL", help="path of a .gguf file")
+    command.add_argument("model", metavar="MODEL", help="path of a .gguf file or of a model folder")
     command.set_defaults(run=run)
     return command
 
@@ -99,12 +100,13 @@ def _add_tokenize(commands: Any) -> None:
 
 
 def _add_inspect(commands: Any) -> None:
-    command = _add_command(commands, "inspect", _inspect, "Print what a model file holds.")
+    command = _add_command(commands, "inspect", _inspect, "Print what a model holds.")
     command.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_logits(commands: Any) -> None:
-    command = _add_command(commands, "logits", _logits, "Print the most probable next tokens after a text.")
+    about = "Print the most probable next tokens after a text. A begin token comes first where the model wants one."
+    command = _add_command(commands, "logits", _logits, about)
     command.add_argument("text", metavar="TEXT", help="the text, or - to read it from standard input")
     command.add_argument("--control", action="store_true", help="recognise control tokens in the text")
     command.add_argument("--top", type=int, default=10, help="how many (default %(default)s)")
@@ -218,11 +220,12 @@ def _inspect(options: argparse.Namespace) -> int:
 
 def _report(model: OpenedModel) -> dict[str, dict[str, Any]]:
     types = Counter(tensor.type for tensor in model.tensors.values())
-    config = {name: getattr(model.config, name) for name in model.config.__dataclass_fields__}
+    scaling = model.config.rope_scaling
+    config = asdict(model.config) | {"rope_scaling": scaling and {"kind": type(scaling).__name__, **asdict(scaling)}}
     return {
         "file": {
-            "name": model.source.name,
-            "bytes": model.source.size,
+            "name": model.file_name,
+            "bytes": sum(source.size for source in model.weights.sources.values()),
             "tensors": len(model.tensors),
             "parameters": sum(int(np.prod(tensor.shape)) for tensor in model.tensors.values()),
             **{f"{kind} tensors": count for kind, count in sorted(types.items())},
@@ -235,7 +238,7 @@ def _report(model: OpenedModel) -> dict[str, dict[str, Any]]:
             "stop ids": sorted(model.generation.stop_ids),
             "chat template": "yes" if model.template else "none",
         },
-        "metadata": {key: _shown(value) for key, value in model.file.metadata.items()},
+        "metadata": {key: _shown(value) for key, value in model.metadata.items()},
     }
 
 
@@ -250,7 +253,10 @@ def _shown(value: Any) -> Any:
 def _logits(options: argparse.Namespace) -> int:
     engine = _load(options)
     tokenizer = engine.model.tokenizer
-    last = engine.logits(_encode(options, tokenizer, _text(options)))[-1]
+    ids = _encode(options, tokenizer, _text(options))
+    if tokenizer.add_bos and tokenizer.bos_id is not None and ids[:1] != [tokenizer.bos_id]:
+        ids = [tokenizer.bos_id, *ids]
+    last = engine.logits(ids)[-1]
     log_probabilities = last - last.max()
     log_probabilities -= np.log(np.exp(log_probabilities, dtype=np.float64).sum())
     best = np.argsort(-last, kind="stable")[: max(1, options.top)]

@@ -35,8 +35,9 @@ from pyruntime.errors import (
     UnsupportedError,
 )
 from pyruntime.executors import EXECUTORS, ExecutorName, Wanted, build_executor
-from pyruntime.formats.source import ByteSource, FileSource
-from pyruntime.opening import GenerationDefaults, OpenedModel, open_model, read_model
+from pyruntime.formats.model_files import ModelFiles
+from pyruntime.formats.source import ByteSource
+from pyruntime.opening import GenerationDefaults, OpenedModel, files_at, open_model, read_model
 from pyruntime.sampling import SamplingParams
 from pyruntime.turns import Turns
 
@@ -89,7 +90,7 @@ class Engine:
     @classmethod
     async def load(
         cls,
-        source: str | os.PathLike[str] | ByteSource,
+        source: str | os.PathLike[str] | ByteSource | ModelFiles,
         *,
         executor: ExecutorName = "auto",
         context: int | None = None,
@@ -101,7 +102,7 @@ class Engine:
         """Open a model and read its weights.
 
         Args:
-            source: path of a `.gguf` file, or a byte source such as an entry of a store.
+            source: path of a `.gguf` file or of a model folder; or the file's bytes, or the model's files, from elsewhere.
             executor: what computes; "auto" takes the fastest that runs here.
             context: positions of the KV cache; by default the model's own, at most 4096.
             threads: how many compute, 1 … 8; by default one for each core. numpy has its own.
@@ -115,9 +116,9 @@ class Engine:
                 cannot be had here.
             OutOfMemoryError: the model would not fit; the message has the numbers.
         """
-        bytes_of = FileSource(source) if isinstance(source, str | os.PathLike) else source
         wanted = Wanted.checked(executor, threads)
-        model = await read_model(bytes_of, tables=tables)
+        files = files_at(source) if isinstance(source, str | os.PathLike) else source
+        model = await read_model(files, tables=tables)
         built = await build_executor(
             wanted,
             model,
@@ -142,6 +143,13 @@ class Engine:
         """Which executor computes: "native", "wasm" or "numpy"."""
         return self._executor.name
 
+    @property
+    def in_8_bits(self) -> tuple[str, ...]:
+        """Types of the model's file whose matrices the kernels keep as 8-bit integers, though they were not stored as
+        such: "Q6_K", "F16", … `docs/kernels.md` says what that costs.
+        """
+        return self._executor.in_8_bits
+
     def cancel(self) -> None:
         """Stop the answer that is running: at once where the executor can be stopped from another thread, and at the
         latest after the token or prefill chunk being computed.
@@ -165,6 +173,7 @@ class Engine:
             ContextOverflowError: more ids than the context has positions.
         """
         self._refuse_if_busy()
+        self._kv.resume()
         return self._kv.forward_all(ids)
 
     async def chat(
@@ -223,7 +232,7 @@ class Engine:
         )
         if not prompt:
             problem = "it rendered nothing for these messages"
-            raise UnsupportedError(self.model.source.name, "chat template", problem)
+            raise UnsupportedError(self.model.file_name, "chat template", problem)
         return prompt
 
     def stopwatch(self) -> Stopwatch:
@@ -339,7 +348,7 @@ class Engine:
     def _template(self) -> ChatTemplate:
         if self.model.template is None:
             problem = "the model has no chat template, so it cannot chat"
-            raise UnsupportedError(self.model.source.name, "chat template", problem)
+            raise UnsupportedError(self.model.file_name, "chat template", problem)
         return self.model.template
 
     def _refuse_if_busy(self) -> None:

@@ -24,6 +24,11 @@ def shorten(value: object) -> str:
     return text if len(text) <= _SHOWN_VALUE_LIMIT else text[: _SHOWN_VALUE_LIMIT - 1] + "…"
 
 
+def label(name: str) -> str:
+    """A key or name as errors show it: itself when it is short and printable, otherwise quoted and cut."""
+    return name if 0 < len(name) <= 100 and name.isprintable() else shorten(name)
+
+
 class _Verbatim(str):
     """Text that `shorten` shows as it is, without quotes."""
 

@@ -58,7 +58,7 @@ async def build_executor(
         executor, reason = await _fastest(model)
         if reason and on_notice:
             on_notice(f"Computing with numpy, which is many times slower: {reason}")
-    parts: tuple[Any, ...] = model.config, model.tensors, model.source
+    parts: tuple[Any, ...] = model.config, model.weights
     if executor == "numpy":
         return await build_numpy_executor(*parts, context=context, on_progress=on_progress)
     kernels = _kernels(executor)

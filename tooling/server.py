@@ -1,7 +1,7 @@
 """The static server: the site with the headers that cross-origin isolation, safety and caching need.
 
 It streams files (ranges too), never leaves the site's folder, and answers a missing file with a short text. One model
-file from elsewhere can be served as the site's default seed, in place of the embedded one. Nothing is built here.
+from elsewhere can be served as the site's default seed, in place of the embedded one. Nothing is built here.
 """
 
 from __future__ import annotations
@@ -231,7 +231,8 @@ def _application(
     if model is not None:
         manifest = {"data": model.manifest}
         routes += [(rf"/seed/{re.escape(name)}\.json", _Bytes, manifest) for name in ("default", model.name)]
-        routes.append((f"/seed/({re.escape(model.source)})", _OneFile, {"path": str(model.model)}))
+        files = model.files.items()
+        routes += [(f"/seed/({re.escape(address)})", _OneFile, {"path": str(path)}) for address, path in files]
     routes.append((r"/(.*)", _Files, {"path": str(site), "default_filename": "index.html"}))
 
     settings: dict[str, Any] = {"isolation": isolation, "on_request": on_request}

@@ -31,11 +31,11 @@ _RENAMED = {"pyodide_shim.mjs": "pyodide/shim.mjs"}  # Pyodide's loader expects 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a site is made of: files on disk by their place in the site, texts likewise, and the default model."""
+    """What a site is made of: files on disk by their place in the site, texts likewise, and the default model's files."""
 
     files: dict[str, Path]
     texts: dict[str, bytes]
-    model: tuple[str, Path]
+    model: dict[str, Path]
 
 
 def build_site(target: Path = DIST) -> Path:
@@ -86,10 +86,11 @@ def _gather(pins: Pins) -> Inputs:
         "pyodide/pyodide-lock.json": make_lock(json.loads(official.read_bytes()), pins.packages, wheel),
         "licences/index.txt": _notice(pins),
     }
-    seed = seed_for_artefact(pins.model, paths[pins.model.name])
+    model = paths[pins.model.name]
+    seed = seed_for_artefact(pins.model, model)
     texts |= {f"seed/{name}.json": seed.manifest for name in ("default", seed.name)}
-    texts |= tables_of_models({pins.model.sha256: seed.model})
-    return Inputs(files, texts, (f"seed/{seed.source}", seed.model))
+    texts |= tables_of_models({pins.model.sha256: model})
+    return Inputs(files, texts, {f"seed/{address}": path for address, path in seed.files.items()})
 
 
 def _web_sources() -> dict[str, Path]:
@@ -115,8 +116,8 @@ def _assemble(target: Path, inputs: Inputs, key: str) -> None:
         shutil.copy2(source, path)
     for name, data in inputs.texts.items():
         _place(new, name).write_bytes(data)
-    name, model = inputs.model
-    link_or_copy(model, _place(new, name))
+    for name, source in inputs.model.items():
+        link_or_copy(source, _place(new, name))
     marks = {path.relative_to(new).as_posix(): fingerprint(path) for path in sorted(new.rglob("*")) if path.is_file()}
     (new / STAMP).write_text(json.dumps({"key": key, "files": marks}))
     replace_folder(new, target)

@@ -107,7 +107,7 @@ class Worker:
         verification = asyncio.ensure_future(model.verify())
         try:
             engine = await Engine.load(
-                model.main_file(),
+                model.model_files(),
                 executor=request.executor,
                 context=request.context,
                 threads=request.threads,
@@ -117,7 +117,7 @@ class Worker:
                     model.store,
                     BrowserFetcher(request.page, ()),
                     site=request.page,
-                    source_sha256=model.manifest.main_file().sha256,
+                    source_sha256=model.manifest.tokenizer_file().sha256,
                 ),
             )
             engine.check_can_chat()
@@ -126,7 +126,7 @@ class Worker:
             await verification
         self._engine = engine
         _post_stop_word(engine.stop_word())
-        _post(protocol.Ready(title, self._engine.executor_name, self._engine.context, _now()))
+        _post(protocol.Ready(title, _computing(engine), engine.context, _now()))
         await engine.warm_up()
 
     async def _chat(self, request):
@@ -143,6 +143,12 @@ class Worker:
         if request.id == self._answering:
             self._is_stopped = True
             self._engine.cancel()
+
+
+def _computing(engine):
+    """What computes, and which weights it does not keep as the file has them: "wasm, Q5_K and Q6_K weights in 8 bits"."""
+    types = " and ".join(engine.in_8_bits)
+    return f"{engine.executor_name}, {types} weights in 8 bits" if types else engine.executor_name
 
 
 def _told(answer, event):

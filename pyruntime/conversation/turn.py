@@ -326,7 +326,7 @@ class Turn:
         if tools and calls is None:
             problem = "it has no way of asking for tools"
             advice = "Switch the tools off, or choose another model"
-            raise UnsupportedError(engine.model.source.name, "chat template", problem, advice=advice)
+            raise UnsupportedError(engine.model.file_name, "chat template", problem, advice=advice)
 
         def encode(kept: Sequence[Message]) -> list[int]:
             return engine.prompt(kept, tools, continue_final_message=_place(base), **options.template_kwargs)

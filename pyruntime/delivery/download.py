@@ -25,6 +25,7 @@ from pyruntime.delivery.manifest import Manifest, ManifestFile
 from pyruntime.delivery.origins import resolve
 from pyruntime.delivery.store import Chunk, Store
 from pyruntime.errors import DeliveryError, FormatError, compose, shorten
+from pyruntime.formats.model_files import ModelFiles
 from pyruntime.formats.source import ByteSource
 
 OnProgress = Callable[[int, int], None]
@@ -66,24 +67,33 @@ class StoredModel:
     store: Store
     unverified: tuple[ManifestFile, ...]
 
-    def main_file(self) -> ByteSource:
-        """The model file itself; see `Manifest.main_file`."""
-        return self.files[self.manifest.main_file().path]
+    def model_files(self) -> ModelFiles:
+        """The files as the engine takes them."""
+        return ModelFiles(self.manifest.name, self.files)
 
     async def verify(self) -> None:
         """Hash what an earlier visit stored, which may be done while it is read.
 
         Raises:
-            DeliveryError: a chunk is damaged. The file is not counted as present any more, so the next attempt fetches
-                the damaged chunks and nothing else.
+            DeliveryError: a chunk is damaged. None of the damaged files is counted as present any more, so the next
+                attempt fetches the damaged chunks and nothing else.
         """
-        for file in self.unverified:
-            for index, expected in enumerate(file.chunk_sha256):
-                chunk = await self.store.get_chunk(file.sha256, index)
-                if chunk is None or await chunk.sha256() != expected:
-                    await self.store.doubt(file.sha256)
-                    problem = f"the stored copy is damaged (chunk {index})"
-                    raise DeliveryError(compose(file.name, problem, advice="Try again to fetch what is damaged"))
+        damaged = [(file, index) for file in self.unverified if (index := await self._damaged_chunk(file)) is not None]
+        for file, _ in damaged:
+            await self.store.doubt(file.sha256)
+        if damaged:
+            names = ", ".join(file.name for file, _ in damaged)
+            copies = "the stored copy is" if len(damaged) == 1 else "the stored copies are"
+            problem = f"{copies} damaged ({', '.join(f'chunk {index}' for _, index in damaged)})"
+            raise DeliveryError(compose(names, problem, advice="Try again to fetch what is damaged"))
+
+    async def _damaged_chunk(self, file: ManifestFile) -> int | None:
+        """The index of the first chunk of a file that is not what it should be."""
+        for index, expected in enumerate(file.chunk_sha256):
+            chunk = await self.store.get_chunk(file.sha256, index)
+            if chunk is None or await chunk.sha256() != expected:
+                return index
+        return None
 
 
 async def fetch_model(

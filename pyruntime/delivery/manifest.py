@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pyruntime.errors import FormatError, UnsupportedError, shorten
+from pyruntime.formats.model_files import Layout, layout_of
 from pyruntime.formats.strict_json import parse_json
 
 VERSION = 1
@@ -99,16 +100,14 @@ class Manifest:
         """Bytes of all files."""
         return sum(file.size for file in self.files)
 
-    def main_file(self) -> ManifestFile:
-        """The model file itself: the only `.gguf` of the manifest.
+    def layout(self) -> Layout:
+        """Which file is what; FormatError when they are not what a model needs."""
+        return layout_of([file.path for file in self.files], where=self.name)
 
-        Raises:
-            FormatError: when there is none, or more than one.
-        """
-        found = [file for file in self.files if file.path.endswith(".gguf")]
-        if len(found) != 1:
-            raise FormatError(self.name, "files", f"{len(found)} files end in .gguf", allowed="exactly one")
-        return found[0]
+    def tokenizer_file(self) -> ManifestFile:
+        """The file that the tokenizer is made from; FormatError as `layout`."""
+        path = self.layout().tokenizer
+        return next(file for file in self.files if file.path == path)
 
 
 def parse_manifest(data: bytes, *, name: str) -> Manifest:

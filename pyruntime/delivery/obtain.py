@@ -41,12 +41,12 @@ async def obtain(
 
     Raises:
         DeliveryError: when the manifest or the files cannot be had, or the address is on another origin.
-        FormatError: when the manifest is not what it should be, or names no model file.
+        FormatError: when the manifest is not what it should be, or does not have the files of a model.
     """
     allowed_origins = {origin_of(page_url), *more_origins}
     url = resolve(manifest_url, page_url, allowed_origins)
     data, manifest = await _current_or_last(url, store, fetcher, on_notice)
-    manifest.main_file()  # refused before anything large is fetched
+    manifest.layout()  # refused before anything large is fetched
     model = await fetch_model(
         manifest, store, fetcher, base_url=url, allowed_origins=allowed_origins, on_progress=on_progress
     )

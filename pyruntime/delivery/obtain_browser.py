@@ -1,7 +1,7 @@
 """The whole delivery in a browser, for the worker.
 
     model = await obtain_model(manifest_url, page_url=page_url, on_progress=report)
-    engine = await Engine.load(model.main_file())
+    engine = await Engine.load(model.model_files())
 
 Run it in a Web Worker: hashing keeps the thread busy for moments. `page_url` is the page's `location.href`, which a
 worker cannot know by itself. Cancelling the task stops the transfer; calling again goes on where it stopped.

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from pyruntime.errors import FormatError, UnsupportedError, shorten
-from pyruntime.formats.gguf_metadata import Cursor, PrefixTooShortError, label, read_metadata
+from pyruntime.errors import FormatError, UnsupportedError, label, shorten
+from pyruntime.formats.gguf_metadata import Cursor, PrefixTooShortError, read_metadata
 from pyruntime.formats.source import ByteSource
+from pyruntime.formats.tensor_info import TensorInfo
 from pyruntime.formats.tensor_types import OTHER_TYPE_NAMES, TENSOR_TYPES
 
 FIRST_READ_BYTES = 4 * 1024 * 1024
@@ -42,25 +43,6 @@ _KEY_TYPES: dict[str, type] = {
     "split.count": int,
     "tokenizer.chat_template": str,
 }
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """Where one tensor lies.
-
-    Attributes:
-        name: the tensor's name in the file.
-        shape: in numpy's order, (rows, columns): the file's own order reversed.
-        type: a key of `TENSOR_TYPES`.
-        offset: of its first byte, from the start of the file.
-        nbytes: bytes of its data.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    type: str
-    offset: int
-    nbytes: int
 
 
 @dataclass(frozen=True)
@@ -198,7 +180,8 @@ def _read_tensor(cursor: Cursor, index: int) -> TensorInfo:
     columns = sizes[0] if sizes else 1
     if columns % block_size:
         cursor.fail(field, f"rows of {columns} values", allowed=f"multiples of {block_size} for {type_name}")
-    return TensorInfo(name, tuple(reversed(sizes)), type_name, offset, prod(sizes) // block_size * block_bytes)
+    nbytes = prod(sizes) // block_size * block_bytes
+    return TensorInfo(name, tuple(reversed(sizes)), type_name, offset, nbytes, cursor.name)
 
 
 def _place_tensors(
@@ -215,7 +198,7 @@ def _place_tensors(
         offset = data_offset + entry.offset
         if offset + entry.nbytes > cursor.size:
             cursor.fail(field, f"its data end at byte {offset + entry.nbytes} and the file has {cursor.size}")
-        tensors[entry.name] = TensorInfo(entry.name, entry.shape, entry.type, offset, entry.nbytes)
+        tensors[entry.name] = replace(entry, offset=offset)
     for before, after in pairwise(sorted(tensors.values(), key=lambda tensor: tensor.offset)):
         if before.offset + before.nbytes > after.offset:
             cursor.fail(f"tensor {label(after.name)}", f"its data overlap those of tensor {label(before.name)}")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from typing import Any, NoReturn
 
-from pyruntime.errors import FormatError, UnsupportedError, shorten
+from pyruntime.errors import FormatError, UnsupportedError, label, shorten
 
 MAX_KEY_BYTES = 65_535  # the specification's own bound
 MAX_ITEMS = 2_097_152  # array items in a whole file; a 262k-token vocabulary with its merges has 1.3 million
@@ -101,11 +101,6 @@ def read_metadata(cursor: Cursor, count: int) -> dict[str, Any]:
             cursor.fail(field, "the key appears twice")
         metadata[key] = _read_value(cursor, _read_type(cursor, field), field)
     return metadata
-
-
-def label(name: str) -> str:
-    """A key or name as errors show it: itself when it is short and printable, otherwise quoted and cut."""
-    return name if 0 < len(name) <= 100 and name.isprintable() else shorten(name)
 
 
 def _read_type(cursor: Cursor, field: str) -> int:

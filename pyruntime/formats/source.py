@@ -84,6 +84,13 @@ def check_range(source: ByteSource, offset: int, length: int) -> None:
         raise FormatError(source.name, f"bytes {offset}..{offset + length}", f"the file has only {source.size} bytes")
 
 
+async def read_whole(source: ByteSource, max_bytes: int) -> bytes:
+    """All bytes of a file that should be small; FormatError when it has more than `max_bytes`."""
+    if source.size > max_bytes:
+        raise FormatError(source.name, "size", f"{source.size} bytes", allowed=f"at most {max_bytes}")
+    return bytes(await source.read(0, source.size))
+
+
 def run_without_waiting(coroutine: Coroutine[Any, Any, T]) -> T:
     """The result of a coroutine that never suspends (its sources are files or bytes)."""
     try:

@@ -22,7 +22,9 @@ _NOT_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 _DEPTH_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
-def parse_json(data: bytes, *, name: str, max_bytes: int, max_depth: int, max_values: int | None = None) -> Any:
+def parse_json(
+    data: bytes, *, name: str, max_bytes: int, max_depth: int, max_values: int | None = None, field: str = "JSON"
+) -> Any:
     """The value of a JSON text given as UTF-8 bytes.
 
     Args:
@@ -31,18 +33,19 @@ def parse_json(data: bytes, *, name: str, max_bytes: int, max_depth: int, max_va
         max_bytes: longest text accepted.
         max_depth: deepest nesting of lists and objects accepted.
         max_values: most values accepted: a list takes thirty times the memory of the two bytes that write it.
+        field: what errors about the text as a whole call it, where it is only a part of the file.
 
     Raises:
-        FormatError: with field "JSON" when the text is too long, too deep, too rich or not JSON; with the key as its
+        FormatError: with field `field` when the text is too long, too deep, too rich or not JSON; with the key as its
             field when an object has that key twice.
     """
     if len(data) > max_bytes:
-        raise FormatError(name, "JSON", f"{len(data)} bytes long", allowed=f"at most {max_bytes} bytes")
+        raise FormatError(name, field, f"{len(data)} bytes long", allowed=f"at most {max_bytes} bytes")
     depth = depth_of(data)
     if depth > max_depth:
-        raise FormatError(name, "JSON", f"nested {depth} levels deep", allowed=f"at most {max_depth}")
+        raise FormatError(name, field, f"nested {depth} levels deep", allowed=f"at most {max_depth}")
     if max_values is not None and (values := _values_in(data)) > max_values:
-        raise FormatError(name, "JSON", f"about {values} values", allowed=f"at most {max_values}")
+        raise FormatError(name, field, f"about {values} values", allowed=f"at most {max_values}")
 
     try:
         text = data.decode("utf-8")
@@ -50,7 +53,7 @@ def parse_json(data: bytes, *, name: str, max_bytes: int, max_depth: int, max_va
     except FormatError:
         raise
     except ValueError as error:  # UnicodeDecodeError, JSONDecodeError and "too many digits" alike
-        raise FormatError(name, "JSON", f"not a JSON text ({error})") from error
+        raise FormatError(name, field, f"not a JSON text ({error})") from error
 
 
 def strict_decoder(name: str) -> json.JSONDecoder:

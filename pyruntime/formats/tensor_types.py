@@ -24,11 +24,16 @@ TENSOR_TYPES: dict[str, TensorType] = {
     "Q8_0": TensorType(8, 32, 34),
     "Q4_0": TensorType(2, 32, 18),
     "Q4_1": TensorType(3, 32, 20),
+    "Q5_0": TensorType(6, 32, 22),
+    "Q5_1": TensorType(7, 32, 24),
+    "Q4_K": TensorType(12, 256, 144),
+    "Q5_K": TensorType(13, 256, 176),
+    "Q6_K": TensorType(14, 256, 210),
 }
 
 # Types that exist and are not supported, so that a refusal can say their name.
 OTHER_TYPE_NAMES: dict[int, str] = {
-    6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K",
-    16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS",
-    24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
+    9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
+    20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
+    29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
 }  # fmt: skip

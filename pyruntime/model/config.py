@@ -1,26 +1,39 @@
-"""What a model's metadata say about its shape, checked.
+"""What a GGUF file's metadata say about its model's shape, checked; and what every description of a shape amounts to.
 
 - `ModelConfig` is all that the forward pass, the cache and the memory estimate need to know.
 - Every number has an interval; every key under the architecture's prefix is either used, harmless at the value found,
   or refused by name. Nothing that would change the mathematics is ignored.
-- It does not look at weights beyond the embedding's shape and whether there is a separate output head.
+- It does not look at weights beyond the embedding's shape, whether there is a separate output head, and the numbers by
+  which rotary frequencies are divided, which converters store as a tensor.
 
 Keys: the GGUF specification, "Standardized key-value pairs".
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal
 
-from pyruntime.errors import FormatError, UnsupportedError, shorten
-from pyruntime.weights.names import gguf_name
+import numpy as np
+
+from pyruntime.errors import FormatError, ParameterError, UnsupportedError, shorten
+from pyruntime.model.config_fields import Fields
+from pyruntime.model.rope import (
+    DividedFrequencies,
+    LinearScaling,
+    RopeScaling,
+    YarnScaling,
+    yarn_attention_factor,
+)
+from pyruntime.weights.loading import read_float32
+from pyruntime.weights.names import GGUF_ROPE_DIVISORS, gguf_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyruntime.formats.gguf import TensorInfo
+    from pyruntime.formats.gguf import GGUFFile
+    from pyruntime.formats.source import ByteSource
+    from pyruntime.formats.tensor_info import TensorInfo
 
 RopeLayout = Literal["interleaved", "half"]
 
@@ -45,6 +58,7 @@ class ModelConfig:
         qk_norm: queries and keys are normalised per head before rotation.
         qkv_bias: the query, key and value projections have a bias.
         tied_embeddings: the output head is the embedding.
+        rope_scaling: how the rotary frequencies are changed for a longer context; None if they are not.
     """
 
     architecture: str
@@ -62,6 +76,7 @@ class ModelConfig:
     qk_norm: bool
     qkv_bias: bool
     tied_embeddings: bool
+    rope_scaling: RopeScaling | None = None
 
 
 @dataclass(frozen=True)
@@ -88,22 +103,48 @@ _HARMLESS_AT: Mapping[str, tuple[Any, ...]] = {
     "expert_count": (0,),
     "expert_used_count": (0,),
     "rope.scale_linear": (1.0,),
-    "rope.scaling.factor": (1.0,),
-    "rope.scaling.finetuned": (False,),
-    "rope.scaling.type": ("none",),
+    "rope.scaling.attn_factor": (1.0,),
+    "rope.scaling.yarn_ext_factor": (1.0,),
+    "rope.scaling.yarn_log_multiplier": (0.0,),
     "use_parallel_residual": (False,),
 }
-# Keys that only describe: the tensors are in the same order whatever it says.
-_DESCRIPTIVE = frozenset({"tensor_data_layout"})
+# Keys that only describe: the tensors are in the same order, and the angles the same, whatever they say.
+_DESCRIPTIVE = frozenset({"rope.scaling.finetuned", "tensor_data_layout"})
+_ROPE_SCALINGS = ("none", "linear", "yarn")
+THETA_INTERVAL = (1.01, 1e12)
+LARGEST_FACTOR = 1e6  # by which a context can have grown
+MAX_HEAD = 1024
 
 
-def config_from_gguf(metadata: Mapping[str, Any], tensors: Mapping[str, TensorInfo], name: str) -> ModelConfig:
+async def read_gguf_config(file: GGUFFile, source: ByteSource) -> ModelConfig:
+    """The configuration of the model in a GGUF file.
+
+    Args:
+        file: the file's header.
+        source: the file.
+
+    Raises:
+        FormatError, UnsupportedError: as `config_from_gguf`.
+    """
+    tensor, divisors = file.tensors.get(GGUF_ROPE_DIVISORS), None
+    if tensor is not None and file.metadata.get("general.architecture") == "llama":
+        divisors = await _read_divisors(tensor, source)
+    return config_from_gguf(file.metadata, file.tensors, file.name, divisors)
+
+
+def config_from_gguf(
+    metadata: Mapping[str, Any],
+    tensors: Mapping[str, TensorInfo],
+    name: str,
+    divisors: tuple[float, ...] | None = None,
+) -> ModelConfig:
     """The configuration of the model in a GGUF file.
 
     Args:
         metadata: the file's metadata.
         tensors: the file's tensors; the embedding gives the vocabulary's size, a missing head means it is tied.
         name: the file's name, for errors.
+        divisors: the values of the tensor `GGUF_ROPE_DIVISORS`, if the file of a llama has it.
 
     Raises:
         UnsupportedError: the architecture, or a key that changes the mathematics, is not supported.
@@ -118,34 +159,46 @@ def config_from_gguf(metadata: Mapping[str, Any], tensors: Mapping[str, TensorIn
         raise UnsupportedError(
             name, "general.architecture", f"{shorten(architecture)} is not supported", allowed=allowed
         )
-    fields = _Fields(metadata, architecture, name)
+    if GGUF_ROPE_DIVISORS in tensors and architecture != "llama":
+        raise UnsupportedError(name, GGUF_ROPE_DIVISORS, f"a tensor that {architecture} does not use", allowed="absent")
+    if (divisors is None) == (GGUF_ROPE_DIVISORS in tensors):
+        raise ParameterError("divisors", divisors, f"the values of {GGUF_ROPE_DIVISORS}, where the file has it")
+    prefix = f"{architecture}."
+    own = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
+    fields = Fields(own, prefix, name)
     n_heads = fields.integer("attention.head_count", 1, 1024)
     n_kv_heads = fields.integer("attention.head_count_kv", 1, n_heads, default=n_heads)
     if n_heads % n_kv_heads:
         fields.fail("attention.head_count_kv", f"{n_kv_heads} does not divide the {n_heads} query heads")
     hidden = fields.integer("embedding_length", 1, 1 << 16)
+    head_size = _head_size(fields, hidden, n_heads)
+    context_length = fields.integer("context_length", 1, 1 << 24)
+    scaling = _rope_scaling(fields, context_length)
+    if divisors is not None:
+        scaling = _divided(divisors, head_size, scaling, name)
     config = ModelConfig(
         architecture=architecture,
         n_layers=fields.integer("block_count", 1, 1024),
         hidden=hidden,
         n_heads=n_heads,
         n_kv_heads=n_kv_heads,
-        head_size=_head_size(fields, hidden, n_heads),
+        head_size=head_size,
         ffn=fields.integer("feed_forward_length", 1, 1 << 20),
-        context_length=fields.integer("context_length", 1, 1 << 24),
-        rope_theta=fields.number("rope.freq_base", 1.0, 1e12, default=10_000.0),
+        context_length=context_length,
+        rope_theta=fields.number("rope.freq_base", *THETA_INTERVAL, default=10_000.0),
         norm_eps=fields.number("attention.layer_norm_rms_epsilon", 0.0, 0.1),
-        vocab_size=_vocab_size(fields, tensors, hidden),
+        vocab_size=_vocab_size(fields, tensors, hidden, metadata.get("tokenizer.ggml.tokens")),
         tied_embeddings=gguf_name("head") not in tensors,
+        rope_scaling=scaling,
         **vars(ARCHITECTURES[architecture]),
     )
-    fields.refuse_unused()
+    fields.refuse_unused(_HARMLESS_AT, _DESCRIPTIVE)
     return config
 
 
-def _head_size(fields: _Fields, hidden: int, n_heads: int) -> int:
+def _head_size(fields: Fields, hidden: int, n_heads: int) -> int:
     """Values per head: said outright, or the hidden width divided among the heads."""
-    head_size = fields.integer("attention.key_length", 1, 1024, default=hidden // n_heads)
+    head_size = fields.integer("attention.key_length", 1, MAX_HEAD, default=hidden // n_heads)
     if "attention.key_length" not in fields and hidden % n_heads:
         fields.fail("attention.head_count", f"{n_heads} heads do not divide the hidden width {hidden}")
     if head_size % 2:
@@ -159,7 +212,47 @@ def _head_size(fields: _Fields, hidden: int, n_heads: int) -> int:
     return head_size
 
 
-def _vocab_size(fields: _Fields, tensors: Mapping[str, TensorInfo], hidden: int) -> int:
+def _rope_scaling(fields: Fields, context_length: int) -> RopeScaling | None:
+    """What `rope.scaling` says. A factor without a type is a linear one, as in llama.cpp."""
+    factor = fields.number("rope.scaling.factor", 1.0, LARGEST_FACTOR, default=1.0)
+    kind = fields.text("rope.scaling.type", default="linear")
+    if kind not in _ROPE_SCALINGS:
+        fields.refuse("rope.scaling.type", f"{shorten(kind)} is not supported", allowed=", ".join(_ROPE_SCALINGS))
+    if kind == "yarn":
+        beta_slow = fields.number("rope.scaling.yarn_beta_slow", 1e-3, 1e6, default=1.0)
+        # The file's factor is beside the recommended stretch, not in its place.
+        stretch = yarn_attention_factor(factor) * fields.number("rope.scaling.attn_factor", 1e-3, 1e3, default=1.0)
+        return YarnScaling(
+            factor=factor,
+            original_context=fields.integer("rope.scaling.original_context_length", 1, 1 << 24, default=context_length),
+            attention_factor=stretch,
+            beta_fast=fields.number("rope.scaling.yarn_beta_fast", beta_slow, 1e6, default=max(32.0, beta_slow)),
+            beta_slow=beta_slow,
+        )
+    return LinearScaling(factor) if kind == "linear" and factor != 1 else None
+
+
+async def _read_divisors(tensor: TensorInfo, source: ByteSource) -> tuple[float, ...]:
+    if len(tensor.shape) != 1 or tensor.shape[0] > MAX_HEAD // 2:
+        allowed = "one number for each pair of a head"
+        raise FormatError(source.name, tensor.name, f"its shape is {tensor.shape}", allowed=allowed)
+    values = np.empty(tensor.shape, np.float32)
+    await read_float32(source, tensor, values)
+    if values.min() <= 0:
+        raise FormatError(source.name, tensor.name, f"a value is {values.min()}", allowed="positive numbers")
+    return tuple(map(float, values))
+
+
+def _divided(divisors: tuple[float, ...], head_size: int, other: RopeScaling | None, name: str) -> DividedFrequencies:
+    """The scaling by a list of numbers, which must fit the model and be the only one."""
+    if other is not None:
+        raise UnsupportedError(name, GGUF_ROPE_DIVISORS, "beside another scaling", allowed="one of the two")
+    if len(divisors) != head_size // 2:
+        raise FormatError(name, GGUF_ROPE_DIVISORS, f"{len(divisors)} values", allowed=str(head_size // 2))
+    return DividedFrequencies(divisors)
+
+
+def _vocab_size(fields: Fields, tensors: Mapping[str, TensorInfo], hidden: int, tokens: Any) -> int:
     """Rows of the embedding; what the metadata say about the vocabulary must agree."""
     name = gguf_name("embedding")
     if name not in tensors:
@@ -171,65 +264,7 @@ def _vocab_size(fields: _Fields, tensors: Mapping[str, TensorInfo], hidden: int)
     said = fields.integer("vocab_size", 1, 1 << 24, default=rows)
     if said != rows:
         fields.fail("vocab_size", f"{said} while the embedding has {rows} rows", allowed=str(rows))
-    tokens = fields.metadata.get("tokenizer.ggml.tokens", ())
-    if len(tokens) > rows:
+    if isinstance(tokens, list) and len(tokens) > rows:
         problem = f"{len(tokens)} tokens while the embedding has {rows} rows"
         raise FormatError(fields.file, "tokenizer.ggml.tokens", problem, allowed=f"at most {rows}")
     return rows
-
-
-class _Fields:
-    """The metadata under an architecture's prefix, with a record of which were read."""
-
-    def __init__(self, metadata: Mapping[str, Any], architecture: str, file: str) -> None:
-        self.metadata, self.file = metadata, file
-        self._prefix = f"{architecture}."
-        self._read: set[str] = set()
-
-    def __contains__(self, key: str) -> bool:
-        return self._prefix + key in self.metadata
-
-    def integer(self, key: str, lowest: int, highest: int, *, default: int | None = None) -> int:
-        """The integer at `key`, which must lie in lowest … highest."""
-        value = self._get(key, default)
-        allowed = f"an integer from {lowest} to {highest}"
-        if isinstance(value, bool) or not isinstance(value, int):
-            self.fail(key, f"{shorten(value)} is not an integer", allowed=allowed)
-        if not lowest <= value <= highest:
-            self.fail(key, f"{value} is out of range", allowed=allowed)
-        return int(value)
-
-    def number(self, key: str, lowest: float, highest: float, *, default: float | None = None) -> float:
-        """The number at `key`, which must be finite and lie in lowest … highest."""
-        value = self._get(key, default)
-        allowed = f"a number from {lowest:g} to {highest:g}"
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            self.fail(key, f"{shorten(value)} is not a number", allowed=allowed)
-        if not (math.isfinite(value) and lowest <= value <= highest):
-            self.fail(key, f"{value:g} is out of range", allowed=allowed)
-        return float(value)
-
-    def refuse_unused(self) -> None:
-        """Raise UnsupportedError for the first key that was neither read nor is harmless."""
-        for full_key, value in self.metadata.items():
-            key = full_key.removeprefix(self._prefix)
-            if key == full_key or key in self._read or key in _DESCRIPTIVE:
-                continue
-            harmless = _HARMLESS_AT.get(key)
-            if harmless is None:
-                self.refuse(key, f"a setting this runtime does not know, with the value {shorten(value)}")
-            if value not in harmless:
-                self.refuse(key, f"{shorten(value)} is not supported", allowed=f"absent, or {harmless[0]!r}")
-
-    def fail(self, key: str, problem: str, *, allowed: str = "") -> NoReturn:
-        raise FormatError(self.file, self._prefix + key, problem, allowed=allowed)
-
-    def refuse(self, key: str, problem: str, *, allowed: str = "absent") -> NoReturn:
-        raise UnsupportedError(self.file, self._prefix + key, problem, allowed=allowed)
-
-    def _get(self, key: str, default: float | None) -> Any:
-        self._read.add(key)
-        value = self.metadata.get(self._prefix + key, default)
-        if value is None:
-            self.fail(key, "missing")
-        return value

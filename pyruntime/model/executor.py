@@ -34,6 +34,10 @@ class Executor(Protocol):
     def prefill_chunk(self) -> int:
         """How many ids of a prompt to hand over at a time: few enough that a request to stop is heard soon."""
 
+    @property
+    def in_8_bits(self) -> tuple[str, ...]:
+        """Types of the model's file whose matrices are kept as 8-bit integers, though they were not stored as such."""
+
     def prefill(self, ids: Sequence[int]) -> None:
         """Append `ids` to the cache without computing logits; errors as `forward`."""
 
@@ -73,7 +77,12 @@ class Stoppable(Protocol):
 
 @runtime_checkable
 class GivesCandidates(Protocol):
-    """What an executor may offer beside `Executor`: the few logits that sampling needs."""
+    """What an executor may offer beside `Executor`: the few logits that sampling needs, and a head start."""
+
+    def begin(self, token_id: int) -> None:
+        """Start on this token where other threads can, while the caller does something else: it is most likely what comes
+        next. Changes nothing that can be seen.
+        """
 
     def forward_candidates(
         self, ids: Sequence[int], below: float, most: int | None

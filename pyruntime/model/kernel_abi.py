@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-VERSION = 2
+VERSION = 3
 UNIT = 64  # bytes; a cache line, so that no two buffers share one
 OPERATION_WORDS = 16
 NOTHING = -1  # in a field that names a place: there is none
@@ -37,7 +37,12 @@ class Choice(NamedTuple):
 
 CHOICES = (
     Choice("FORMAT", "how weights lie in memory", ("Q8", "Q4", "Q4_MIN", "F32")),
-    Choice("SOURCE", "how a model file stores a tensor", ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")),
+    Choice(
+        "SOURCE",
+        "how a model file stores a tensor",
+        ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"),
+    ),
+    Choice("VERDICT", "what repacking found", ("FINE", "NOT_FINITE", "TOO_LARGE", "SCALE_TOO_LARGE")),
     Choice("ROW", "how the rows of a run lie in memory", ("FLOAT", "INT8", "INT16", "SPLIT")),
     Choice("KV", "how keys and values are cached", ("INT16", "INT8")),
     Choice("ROPE", "which values of a head rotate together", ("HALF", "INTERLEAVED")),

@@ -53,6 +53,12 @@ class KernelHost(Protocol):
     def run(self, threads: int, n_tokens: int, position: int, n_output: int) -> int:
         """One run of the program in the arena by so many threads; a number of the ABI's OUTCOME."""
 
+    def begin(self, threads: int, n_tokens: int, position: int, n_output: int) -> None:
+        """Let the helping threads begin such a run; nothing of it may be written or read before `finish`."""
+
+    def finish(self) -> int:
+        """Take part in what was begun until it is done; as `run`."""
+
     def candidates(
         self, place: int, n: int, below: float, most: int, found: int
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:

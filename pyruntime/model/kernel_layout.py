@@ -14,8 +14,11 @@ from pyruntime.model.kernel_abi import BLOCK, KEY_PANEL, PANEL_ROWS, ROW_TILE, S
 if TYPE_CHECKING:
     from pyruntime.model.config import ModelConfig
 
-# The form in which weights of a stored type are kept. Floats become 8-bit integers with a scale for 32 values.
-FORMAT_OF_TYPE = {"F32": "Q8", "F16": "Q8", "BF16": "Q8", "Q8_0": "Q8", "Q4_0": "Q4", "Q4_1": "Q4_MIN"}
+# The form in which weights of a stored type are kept; `kernels/stored.c` makes it of them.
+FORMAT_OF_TYPE = {
+    "F32": "Q8", "F16": "Q8", "BF16": "Q8", "Q8_0": "Q8", "Q4_0": "Q4", "Q4_1": "Q4_MIN", "Q5_0": "Q8", "Q5_1": "Q8",
+    "Q4_K": "Q4_MIN", "Q5_K": "Q8", "Q6_K": "Q8",
+}  # fmt: skip
 
 _PANEL_BLOCK_BYTES = {"Q8": 32 + 512, "Q4": 32 + 256, "Q4_MIN": 64 + 256}
 

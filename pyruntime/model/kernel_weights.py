@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pyruntime.errors import FormatError
-from pyruntime.formats.tensor_types import TENSOR_TYPES
 from pyruntime.model.kernel_abi import PANEL_ROWS, number
 from pyruntime.model.kernel_layout import FORMAT_OF_TYPE, Arena, matrix_bytes, row_bytes
 from pyruntime.model.recording import Weight
@@ -17,13 +16,14 @@ from pyruntime.weights.loading import READ_BYTES, read_float32
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyruntime.formats.gguf import TensorInfo
     from pyruntime.formats.source import ByteSource
+    from pyruntime.formats.tensor_info import TensorInfo
     from pyruntime.model.kernel_host import KernelHost
 
 _VERDICTS = {
-    1: ("a scale or value is not finite", "finite numbers"),
-    2: ("a value is too large for 8-bit weights", "at most 8 million"),
+    number("VERDICT", "NOT_FINITE"): ("a scale or value is not finite", "finite numbers"),
+    number("VERDICT", "TOO_LARGE"): ("a value is too large for 8-bit weights", "at most 8 million"),
+    number("VERDICT", "SCALE_TOO_LARGE"): ("a scale or minimum is too large for 4-bit weights", "at most 65,504"),
 }
 
 
@@ -52,12 +52,12 @@ class RowRange(NamedTuple):
 
 
 def place_weights(stored: Mapping[str, TensorInfo], arena: Arena) -> dict[str, Weight]:
-    """Our name → the weight's handle, with room taken from `arena` in the order of the file.
+    """Our name → the weight's handle, with room taken from `arena` in the order of the files.
 
     A matrix becomes panels; a vector a row of floats, zero up to whole blocks.
     """
     handles = {}
-    for name, tensor in sorted(stored.items(), key=lambda item: item[1].offset):
+    for name, tensor in sorted(stored.items(), key=lambda item: item[1].place):
         if len(tensor.shape) == 1:
             width = tensor.shape[0]
             handles[name] = Weight(name, "F32", 1, width, arena.take(row_bytes("FLOAT", width)))
@@ -66,6 +66,12 @@ def place_weights(stored: Mapping[str, TensorInfo], arena: Arena) -> dict[str, W
             format_ = FORMAT_OF_TYPE[tensor.type]
             handles[name] = Weight(name, format_, rows, columns, arena.take(matrix_bytes(format_, rows, columns)))
     return handles
+
+
+def in_8_bits(stored: Mapping[str, TensorInfo]) -> tuple[str, ...]:
+    """The stored types of the matrices that become 8-bit integers and are none, sorted."""
+    types = {tensor.type for tensor in stored.values() if len(tensor.shape) > 1}
+    return tuple(sorted(type_ for type_ in types if FORMAT_OF_TYPE[type_] == "Q8" and type_ != "Q8_0"))
 
 
 def row_ranges(tensor: TensorInfo, weight: Weight, limit: int = READ_BYTES) -> list[RowRange]:
@@ -98,27 +104,27 @@ def largest_range(stored: Mapping[str, TensorInfo]) -> int:
 
 async def load_weights(
     host: KernelHost,
-    source: ByteSource,
+    sources: Mapping[str, ByteSource],
     stored: Mapping[str, TensorInfo],
     handles: Mapping[str, Weight],
     staging: int,
     on_read: Callable[[int], None],
 ) -> None:
-    """Fill the places of all weights from the file, from its beginning to its end.
+    """Fill the places of all weights from the files, each from its beginning to its end.
 
     Args:
         host: whose arena it is.
-        source: the file.
+        sources: file name → its bytes.
         stored: our name → the file's tensor.
         handles: our name → its place.
         staging: place with room for `largest_range` bytes.
         on_read: told the bytes just read, after each range.
 
     Raises:
-        FormatError: the file is shorter than it says, or a value is not finite or too large; names the tensor.
+        FormatError: a file is shorter than it says, or a value is not finite or too large; names the tensor.
     """
-    for name, tensor in sorted(stored.items(), key=lambda item: item[1].offset):
-        weight = handles[name]
+    for name, tensor in sorted(stored.items(), key=lambda item: item[1].place):
+        weight, source = handles[name], sources[tensor.file]
         if weight.format == "F32":
             vector = np.zeros(row_bytes("FLOAT", weight.columns) // 4, np.float32)
             await read_float32(source, tensor, vector[: weight.columns], on_read)
@@ -130,8 +136,3 @@ async def load_weights(
                 problem, allowed = _VERDICTS[verdict]
                 raise FormatError(source.name, tensor.name, problem, allowed=allowed)
             on_read(rows.n_bytes)
-
-
-def is_supported(tensor: TensorInfo) -> bool:
-    """Whether the kernels have a format for the tensor's type."""
-    return tensor.type in FORMAT_OF_TYPE and tensor.type in TENSOR_TYPES

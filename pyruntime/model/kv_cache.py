@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pyruntime.errors import ContextOverflowError, OutOfMemoryError, ParameterError
+from pyruntime.errors import OutOfMemoryError
+from pyruntime.model.checks import check_room, check_truncation
 
 Array = NDArray[np.float32]
 
@@ -49,11 +50,8 @@ class KVCache:
             ContextOverflowError: they would not fit into the context.
             OutOfMemoryError: the memory cannot be had.
         """
+        check_room(n, self.length, self.context)
         needed = self.length + n
-        if needed > self.context:
-            raise ContextOverflowError(
-                needed, self.context, advice="Shorten the prompt, or open the model with more context"
-            )
         if needed <= self._capacity:
             return
         capacity = min(max(needed, 2 * self._capacity), self.context)
@@ -90,8 +88,7 @@ class KVCache:
         Raises:
             ParameterError: `length` is negative or more than there is.
         """
-        if not 0 <= length <= self.length:
-            raise ParameterError("length", length, f"0 … {self.length}, the positions in the cache")
+        check_truncation(length, self.length)
         self.length = length
 
 

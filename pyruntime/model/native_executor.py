@@ -6,22 +6,16 @@ import sys
 from typing import TYPE_CHECKING
 
 from pyruntime.errors import UnsupportedError
-from pyruntime.model.kernel_executor import (
-    MOST_THREADS,
-    KernelExecutor,
-    KernelSettings,
-    build_kernel_executor,
-    too_large,
-)
+from pyruntime.model.kernel_executor import MOST_THREADS, KernelExecutor, build_kernel_executor
+from pyruntime.model.kernel_plan import KernelSettings, too_large
 from pyruntime.model.kernel_self_test import computes_rightly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
-    from pyruntime.formats.gguf import TensorInfo
-    from pyruntime.formats.source import ByteSource
     from pyruntime.model.config import ModelConfig
+    from pyruntime.weights.stored import StoredWeights
 
 
 async def obstacle(config: ModelConfig) -> str | None:
@@ -45,20 +39,18 @@ _tested: dict[Path, bool] = {}
 
 async def build(
     config: ModelConfig,
-    tensors: Mapping[str, TensorInfo],
-    source: ByteSource,
+    weights: StoredWeights,
     *,
     context: int,
     threads: int | None = None,
     settings: KernelSettings | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> KernelExecutor:
-    """An executor with all weights read from `source`; as `build_kernel_executor`.
+    """An executor with all weights read; as `build_kernel_executor`.
 
     Args:
-        config: from `config_from_gguf`.
-        tensors: the GGUF file's tensors.
-        source: the file.
+        config: the model's shape.
+        weights: where they are.
         context: positions of the KV cache.
         threads: how many compute; by default one for each core, at most 8.
         settings: quality and cache.
@@ -71,12 +63,12 @@ async def build(
     path = _library()
     problem = await obstacle(config)
     if path is None or problem is not None:
-        raise UnsupportedError(source.name, "executor", f"native cannot be had: {problem}", advice="Choose numpy")
+        raise UnsupportedError(weights.name, "executor", f"native cannot be had: {problem}", advice="Choose numpy")
     from pyruntime.model.native_host import NativeHost, load_library, usable_cores  # noqa: PLC0415 - needs ctypes
 
     host = NativeHost(load_library(path), threads or min(usable_cores(), MOST_THREADS))
     return await build_kernel_executor(
-        host, config, tensors, source, context=context, settings=settings, on_progress=on_progress
+        host, config, weights, context=context, settings=settings, on_progress=on_progress
     )
 
 

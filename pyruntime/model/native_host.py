@@ -31,6 +31,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "has_avx2": (_INT, []),
     "repack": (_INT, [_INT, _INT, _POINTER, _INT, _INT, _POINTER]),
     "run": (_INT, [_POINTER, _INT, _INT, _INT, _INT]),
+    "begin": (None, [_POINTER, _INT, _INT, _INT, _INT]),
+    "finish": (_INT, [_POINTER]),
     "helper": (None, [_POINTER, _INT]),
     "dismiss": (None, [_POINTER]),
     "candidates": (_INT, [_POINTER, _INT, _FLOAT, _INT, _POINTER]),
@@ -115,6 +117,14 @@ class NativeHost:
     def run(self, threads: int, n_tokens: int, position: int, n_output: int) -> int:
         """One call."""
         return int(self._library.run(self._base, threads, n_tokens, position, n_output))
+
+    def begin(self, threads: int, n_tokens: int, position: int, n_output: int) -> None:
+        """One call."""
+        self._library.begin(self._base, threads, n_tokens, position, n_output)
+
+    def finish(self) -> int:
+        """One call."""
+        return int(self._library.finish(self._base))
 
     def candidates(
         self, place: int, n: int, below: float, most: int, found: int

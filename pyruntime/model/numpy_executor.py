@@ -12,22 +12,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pyruntime.errors import FormatError, OutOfMemoryError, ParameterError, compose
+from pyruntime.errors import FormatError, OutOfMemoryError, compose
 from pyruntime.model import families
+from pyruntime.model.checks import check_context, checked_ids
 from pyruntime.model.decoder import Weights
 from pyruntime.model.kv_cache import KVCache
 from pyruntime.model.memory import check_fits, memory_limit
 from pyruntime.model.numpy_ops import NumpyOps
 from pyruntime.model.numpy_products import Products, products_for
 from pyruntime.weights.loading import read_float32
-from pyruntime.weights.names import match_gguf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from pyruntime.formats.gguf import TensorInfo
-    from pyruntime.formats.source import ByteSource
     from pyruntime.model.config import ModelConfig
+    from pyruntime.weights.stored import StoredWeights
 
 Array = NDArray[np.float32]
 
@@ -39,19 +38,17 @@ _PREFILL_CHUNK = 32
 
 async def build_numpy_executor(
     config: ModelConfig,
-    tensors: Mapping[str, TensorInfo],
-    source: ByteSource,
+    weights: StoredWeights,
     *,
     context: int,
     on_progress: Callable[[int, int], None] | None = None,
     limit: int | None = None,
 ) -> NumpyExecutor:
-    """An executor with all weights read from `source`, in float32.
+    """An executor with all weights read, in float32.
 
     Args:
-        config: from `config_from_gguf`.
-        tensors: the GGUF file's tensors.
-        source: the file.
+        config: the model's shape.
+        weights: where they are.
         context: positions the KV cache may grow to, 1 … config.context_length.
         on_progress: told (bytes of weights read, bytes of all weights), at the start and after each range read.
         limit: most bytes to take; what the platform can give when not said.
@@ -61,12 +58,11 @@ async def build_numpy_executor(
         FormatError, UnsupportedError: a tensor is missing, superfluous, of the wrong shape, or not finite.
         OutOfMemoryError: it would not fit; raised before anything is allocated, with the numbers.
     """
-    if not 1 <= context <= config.context_length:
-        raise ParameterError("context", context, f"1 … {config.context_length}, the model's own")
-    stored = match_gguf(families.weight_shapes(config), tensors, file=source.name)
-    check_fits(config, context, MAX_RUN, memory_limit() if limit is None else limit, file=source.name)
+    check_context(context, config)
+    stored = weights.match(families.weight_shapes(config))
+    check_fits(config, context, MAX_RUN, memory_limit() if limit is None else limit, file=weights.name)
 
-    total, done = sum(tensor.nbytes for tensor in stored.values()), 0
+    total, done = weights.nbytes, 0
 
     def on_read(n_bytes: int) -> None:
         nonlocal done
@@ -75,15 +71,16 @@ async def build_numpy_executor(
             on_progress(done, total)
 
     on_read(0)
+    await weights.check_tied_head(on_read)
     arrays: dict[str, Array] = {}
-    for name, tensor in sorted(stored.items(), key=lambda item: item[1].offset):  # the file from beginning to end
+    for name, tensor in sorted(stored.items(), key=lambda item: item[1].place):  # each file from beginning to end
         try:
             arrays[name] = np.empty(tensor.shape, np.float32)
         except (MemoryError, ValueError) as error:  # ValueError: larger than an array can be on a 32-bit machine
             problem = f"no memory for {tensor.name} of shape {tensor.shape} after {done} of {total} bytes"
-            raise OutOfMemoryError(compose(source.name, problem, advice="Choose a smaller model")) from error
-        await read_float32(source, tensor, arrays[name], on_read)
-    return NumpyExecutor(config, Weights.from_names(arrays, config.n_layers), context=context, file=source.name)
+            raise OutOfMemoryError(compose(weights.name, problem, advice="Choose a smaller model")) from error
+        await read_float32(weights.sources[tensor.file], tensor, arrays[name], on_read)
+    return NumpyExecutor(config, Weights.from_names(arrays, config.n_layers), context=context, file=weights.name)
 
 
 class NumpyExecutor:
@@ -98,23 +95,15 @@ class NumpyExecutor:
     """
 
     name = "numpy"
+    in_8_bits: tuple[str, ...] = ()
 
     def __init__(
         self, config: ModelConfig, weights: Weights[Array], *, context: int, file: str, products: Products | None = None
     ) -> None:
         self._config, self._weights, self._file = config, weights, file
+        self.vocab_size, self.context = config.vocab_size, context
         self._cache = KVCache(config.n_layers, config.n_kv_heads, config.head_size, context)
         self._ops = NumpyOps(config, self._cache, products or products_for(), MAX_RUN)
-
-    @property
-    def context(self) -> int:
-        """Most positions the KV cache will hold."""
-        return self._cache.context
-
-    @property
-    def vocab_size(self) -> int:
-        """Width of the logits."""
-        return self._config.vocab_size
 
     @property
     def length(self) -> int:
@@ -128,19 +117,19 @@ class NumpyExecutor:
 
     def prefill(self, ids: Sequence[int]) -> None:
         """Append `ids`; no logits."""
-        checked = self._check(ids)
+        checked = checked_ids(ids, self.vocab_size)
         self._run_chunks(checked, [slice(0)] * -(-len(checked) // MAX_RUN))
 
     def forward(self, ids: Sequence[int]) -> Array:
         """Append `ids`; logits (vocab_size,) of the last."""
-        checked = self._check(ids)
+        checked = checked_ids(ids, self.vocab_size)
         last = (len(checked) - 1) // MAX_RUN
         wanted = [slice(0)] * last + [slice(-1, None)]  # no logits for the chunks before the last
         return self._run_chunks(checked, wanted)[-1].reshape(self.vocab_size)
 
     def forward_all(self, ids: Sequence[int]) -> Array:
         """Append `ids`; logits (len(ids), vocab_size) of all."""
-        checked = self._check(ids)
+        checked = checked_ids(ids, self.vocab_size)
         wanted = [slice(None)] * -(-len(checked) // MAX_RUN)
         return np.concatenate(self._run_chunks(checked, wanted))
 
@@ -152,7 +141,7 @@ class NumpyExecutor:
         """Forget all positions."""
         self._cache.truncate(0)
 
-    def _run_chunks(self, ids: NDArray[np.intp], wanted: Sequence[slice]) -> list[Array]:
+    def _run_chunks(self, ids: NDArray[np.int32], wanted: Sequence[slice]) -> list[Array]:
         """The logits of each chunk, of the rows `wanted` of it; all chunks are in the cache, or on an error none."""
         start = self.length
         self._cache.reserve(len(ids))
@@ -162,7 +151,7 @@ class NumpyExecutor:
             self._cache.truncate(start)
             raise
 
-    def _run(self, ids: NDArray[np.intp], rows: slice) -> Array:
+    def _run(self, ids: NDArray[np.int32], rows: slice) -> Array:
         self._ops.start_run(ids, rows)
         # Overflow is meant in silu; what else is not a number shows in the logits, where it is looked for.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -171,13 +160,3 @@ class NumpyExecutor:
             raise FormatError(self._file, "weights", "they lead to logits that are not finite", allowed="finite logits")
         self._cache.commit(len(ids))
         return logits
-
-    def _check(self, ids: Sequence[int]) -> NDArray[np.intp]:
-        array = np.asarray(ids)
-        allowed = f"at least one token id, each an integer 0 … {self.vocab_size - 1}"
-        if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":
-            raise ParameterError("ids", ids, allowed)
-        outside = array[(array < 0) | (array >= self.vocab_size)]
-        if outside.size:
-            raise ParameterError("ids", int(outside[0]), allowed)
-        return array.astype(np.intp)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pyruntime.model.rope import frequencies, rotations
+from pyruntime.model.rope import Rope
 
 if TYPE_CHECKING:
     from pyruntime.model.config import ModelConfig
@@ -33,16 +33,16 @@ class NumpyOps:
 
     def __init__(self, config: ModelConfig, cache: KVCache, products: Products, max_run: int) -> None:
         self._config, self._cache, self._products = config, cache, products
-        self._frequencies = frequencies(config.head_size, config.rope_theta)
+        self._rope = Rope.of(config)
         # Added to the scores of a run's own positions: a query does not see the keys behind it.
         self._mask = np.triu(np.full((max_run, max_run), -np.inf, np.float32), k=1)
-        self.start_run(np.empty(0, np.intp), slice(0))
+        self.start_run(np.empty(0, np.int32), slice(0))
 
-    def start_run(self, ids: NDArray[np.intp], rows: slice) -> None:
+    def start_run(self, ids: NDArray[np.int32], rows: slice) -> None:
         """Begin a run over `ids` that wants the logits of `rows`."""
         self._ids, self._rows = ids, rows
         # Once per run and not per layer; (n, 1, head_size / 2), the middle for all heads.
-        self._rotations = rotations(self._frequencies, self._cache.length, len(ids))[:, None]
+        self._rotations = self._rope.rotations(self._cache.length, len(ids))[:, None]
 
     def embed(self, table: Array) -> Array:
         """A copy of the rows of `table`."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyruntime.errors import UnsupportedError
-from pyruntime.model.kernel_executor import MOST_THREADS, KernelSettings, build_kernel_executor, too_large
+from pyruntime.model.kernel_executor import MOST_THREADS, build_kernel_executor
+from pyruntime.model.kernel_plan import KernelSettings, too_large
 from pyruntime.model.kernel_self_test import computes_rightly
 from pyruntime.model.wasm_host_browser import WasmHost, can_share, compiled_modules, start_helpers, usable_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from pyruntime.formats.gguf import TensorInfo
-    from pyruntime.formats.source import ByteSource
     from pyruntime.model.config import ModelConfig
     from pyruntime.model.kernel_executor import KernelExecutor
+    from pyruntime.weights.stored import StoredWeights
 
 
 async def obstacle(config: ModelConfig) -> str | None:
@@ -28,20 +28,18 @@ async def obstacle(config: ModelConfig) -> str | None:
 
 async def build(
     config: ModelConfig,
-    tensors: Mapping[str, TensorInfo],
-    source: ByteSource,
+    weights: StoredWeights,
     *,
     context: int,
     threads: int | None = None,
     settings: KernelSettings | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> KernelExecutor:
-    """An executor with all weights read from `source`; as `build_kernel_executor`.
+    """An executor with all weights read; as `build_kernel_executor`.
 
     Args:
-        config: from `config_from_gguf`.
-        tensors: the GGUF file's tensors.
-        source: the file; its bytes do not pass through Python if it is a `ReadsIntoMemory`.
+        config: the model's shape.
+        weights: where they are; bytes of sources that are `ReadsIntoMemory` do not pass through Python.
         context: positions of the KV cache.
         threads: how many compute, where memory can be shared; by default one for each core, at most 8.
         settings: quality and cache.
@@ -54,11 +52,11 @@ async def build(
     shared = can_share()
     problem, module = await obstacle(config), await _module(shared=shared)
     if problem is not None:
-        raise UnsupportedError(source.name, "executor", f"wasm cannot be had: {problem}", advice="Choose numpy")
+        raise UnsupportedError(weights.name, "executor", f"wasm cannot be had: {problem}", advice="Choose numpy")
     helpers = await start_helpers((threads or min(usable_cores(), MOST_THREADS)) - 1) if shared else []
     host = WasmHost(module, shared=shared, helpers=helpers)
     return await build_kernel_executor(
-        host, config, tensors, source, context=context, settings=settings, on_progress=on_progress
+        host, config, weights, context=context, settings=settings, on_progress=on_progress
     )
 
 

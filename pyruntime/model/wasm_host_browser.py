@@ -173,6 +173,14 @@ class WasmHost:
         """One call."""
         return int(self._exports.run(self._base, threads, n_tokens, position, n_output))
 
+    def begin(self, threads: int, n_tokens: int, position: int, n_output: int) -> None:
+        """One call."""
+        self._exports.begin(self._base, threads, n_tokens, position, n_output)
+
+    def finish(self) -> int:
+        """One call."""
+        return int(self._exports.finish(self._base))
+
     def candidates(
         self, place: int, n: int, below: float, most: int, found: int
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:

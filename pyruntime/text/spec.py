@@ -115,7 +115,7 @@ class TokenizerSpec:
         decoding: how ids become text.
         special_ids: "bos_token", "eos_token", … to id, as the file declares them.
         prefix_ids, suffix_ids: what the file's post-processor puts around a text.
-        add_bos: whether the model expects a begin token that its template does not write.
+        add_bos: whether the model expects a begin token before a text that no template wrote.
         mixed: `find_mixed` of the vocabulary, where it is known already.
     """
 

@@ -5,7 +5,7 @@
 - `encode` is for text from outside: it never gives the id of a control token, whatever the text spells. Added tokens
   that are text, runs of white space and single characters, are text there too.
   `encode_with_control` recognises every added token and is for text that a template wrote.
-- No begin token is added; `add_bos` says whether the model wants one that its template does not write.
+- No begin token is added: templates write it. `add_bos` says whether texts without a template must begin with one.
 - It does not know how a file says what a tokenizer is (readers make a `TokenizerSpec`), nor templates or models.
 """
 
@@ -49,7 +49,7 @@ class Tokenizer:
         special_ids: "bos_token", "eos_token", … to id, as the file declares them.
         special_tokens: "bos_token", "eos_token", … to text, for templates.
         bos_id, eos_id: ids, or None when the file declares none.
-        add_bos: whether the model expects a begin token that its template does not write.
+        add_bos: whether the model expects `bos_id` before a text that no template wrote.
         prefix_ids, suffix_ids: what the file's post-processor puts around a text. It is never added here.
     """
 

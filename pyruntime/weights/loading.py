@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pyruntime.formats.gguf import TensorInfo
     from pyruntime.formats.source import ByteSource
+    from pyruntime.formats.tensor_info import TensorInfo
 
 # One read: large enough that the cost per read (a file opened, a message to a store) does not show, small enough that
 # reading a 600 MB embedding needs no second 600 MB.

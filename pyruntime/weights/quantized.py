@@ -1,13 +1,17 @@
 """From the bytes of a stored tensor to float32, exactly.
 
-- F32, F16, BF16, Q8_0, Q4_0 and Q4_1, each by one small function that unpacks a run of blocks.
+- Every type of `TENSOR_TYPES`, each by one small function that unpacks a run of blocks.
 - The work goes block run by block run into an array that may be given, so the memory beyond input and output
   stays below about 1 MB whatever the tensor's size.
 - A value or scale that is not finite is refused here: inside a model it would silently spoil every answer.
 - It does not know files or models: `file` and `tensor` are only the names that errors show.
 
-Block layouts: the GGUF specification, "Quantization" (ggml's block_q8_0, block_q4_0, block_q4_1). A block holds 32
-neighbouring values of a row; in the 4-bit types the low nibbles are the first 16 of them, the high nibbles the rest.
+Block layouts: the GGUF specification, "Quantization" (ggml's block_q8_0, block_q4_0 … block_q6_K).
+
+- A block holds 32 neighbouring values of a row, in the K types 256: 8 runs of 32 with a scale and a minimum each (Q4_K,
+  Q5_K), or 16 runs of 16 with a scale each (Q6_K). The scales of runs are small integers, to be multiplied with the block's.
+- Nibbles come in groups of 16, 32 or 64 bytes. The low nibbles of a group are its first values, the high ones the rest.
+- What an integer has beyond 4 bits lies apart, packed by value (Q5_0, Q5_1) or by run (Q5_K, Q6_K).
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ def dequantize(
         out: where to write; C-contiguous float32 of `shape`. Made when not given.
 
     Raises:
-        UnsupportedError: the type is not one of those above.
+        UnsupportedError: the type is none of these.
         FormatError: `shape` and the number of bytes disagree, or a scale or value is not finite.
         ParameterError: `out` is not such an array.
     """
@@ -85,7 +89,7 @@ def dequantize(
 
 
 # Each function below writes the values of `blocks` into `values` and returns the array that decides whether all of
-# them are finite: the values themselves, or the scales (a finite float16 times at most 128 cannot overflow float32).
+# them are finite: the values themselves, or the scales (a finite float16 times integers below 2^13 cannot overflow float32).
 
 
 def _unpack_f32(blocks: Blocks, values: Values) -> Values:
@@ -125,15 +129,74 @@ def _unpack_q4_1(blocks: Blocks, values: Values) -> Values:
     return scale_and_minimum
 
 
+def _unpack_q5_0(blocks: Blocks, values: Values) -> Values:
+    scale = _float16_fields(blocks, 0, 2)
+    _unpack_nibbles(blocks[:, 6:], values)
+    values += 16 * np.unpackbits(blocks[:, 2:6], axis=1, bitorder="little")
+    values -= 16
+    values *= scale
+    return scale
+
+
+def _unpack_q5_1(blocks: Blocks, values: Values) -> Values:
+    scale_and_minimum = _float16_fields(blocks, 0, 4)
+    _unpack_nibbles(blocks[:, 8:], values)
+    values += 16 * np.unpackbits(blocks[:, 4:8], axis=1, bitorder="little")
+    values *= scale_and_minimum[:, :1]
+    values += scale_and_minimum[:, 1:]
+    return scale_and_minimum
+
+
+def _unpack_q4_k(blocks: Blocks, values: Values) -> Values:
+    _unpack_nibbles(blocks[:, 16:].reshape(-1, 4, 32), values.reshape(-1, 4, 64))
+    return _scale_runs(blocks, values.reshape(-1, 8, 32))
+
+
+def _unpack_q5_k(blocks: Blocks, values: Values) -> Values:
+    runs = values.reshape(-1, 8, 32)
+    _unpack_nibbles(blocks[:, 48:].reshape(-1, 4, 32), values.reshape(-1, 4, 64))
+    runs += (blocks[:, None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None] & 1) * 16
+    return _scale_runs(blocks, runs)
+
+
+def _unpack_q6_k(blocks: Blocks, values: Values) -> Values:
+    _unpack_nibbles(blocks[:, :128].reshape(-1, 2, 64), values.reshape(-1, 2, 128))
+    shifts = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
+    upper = blocks[:, 128:192].reshape(-1, 2, 1, 32) >> shifts & 3
+    quarters = values.reshape(-1, 2, 4, 32)
+    quarters += upper * 16
+    quarters -= 32
+    scale = _float16_fields(blocks, 208, 210)
+    runs = values.reshape(-1, 16, 16)
+    runs *= (blocks[:, 192:208].view(np.int8) * scale)[..., None]
+    return scale
+
+
+def _scale_runs(blocks: Blocks, runs: Values) -> Values:
+    """Turn the integers `runs` (blocks, 8, 32) of Q4_K or Q5_K into values: scale · integer − minimum.
+
+    Scales and minima of runs have 6 bits. Those of the first 4 runs are the lower bits of bytes 0 … 3 and 4 … 7; of the
+    last 4, bytes 8 … 11 hold the lower 4 bits of both, and the two upper bits of the bytes before hold the rest.
+    """
+    factors = _float16_fields(blocks, 0, 4)
+    first, second, third = (blocks[:, start : start + 4] for start in (4, 8, 12))
+    scales = np.concatenate([first & 63, third & 15 | first >> 6 << 4], axis=1)
+    minima = np.concatenate([second & 63, third >> 4 | second >> 6 << 4], axis=1)
+    runs *= (scales * factors[:, :1])[..., None]
+    runs -= (minima * factors[:, 1:])[..., None]
+    return factors
+
+
 def _float16_fields(blocks: Blocks, start: int, stop: int) -> Values:
     """The float16 numbers in bytes `start..stop` of each block, as float32 (blocks, numbers)."""
     return blocks[:, start:stop].view("<f2").astype(np.float32)
 
 
 def _unpack_nibbles(packed: Blocks, values: Values) -> None:
-    half = packed.shape[1]
-    values[:, :half] = packed & 15
-    values[:, half:] = packed >> 4
+    """Low nibbles of each group (…, bytes) into the first half of its values (…, 2 · bytes), high ones into the second."""
+    half = packed.shape[-1]
+    values[..., :half] = packed & 15
+    values[..., half:] = packed >> 4
 
 
 _UNPACK: dict[str, Callable[[Blocks, Values], Values]] = {
@@ -143,4 +206,9 @@ _UNPACK: dict[str, Callable[[Blocks, Values], Values]] = {
     "Q8_0": _unpack_q8_0,
     "Q4_0": _unpack_q4_0,
     "Q4_1": _unpack_q4_1,
+    "Q5_0": _unpack_q5_0,
+    "Q5_1": _unpack_q5_1,
+    "Q4_K": _unpack_q4_k,
+    "Q5_K": _unpack_q5_k,
+    "Q6_K": _unpack_q6_k,
 }

@@ -34,7 +34,7 @@ async def obtain(manifest, *, keep=""):
     model = await obtain_model(
         manifest, page_url=SITE, on_progress=lambda *step: progress.append(step), on_notice=notices.append
     )
-    source = model.main_file()
+    source = model.files[model.manifest.layout().weights]
     if keep:
         kept[keep] = source
     return {

@@ -161,7 +161,7 @@ def test_a_real_models_thinking_reaches_the_page(page, problems, server, tmp_pat
     model = tmp_path / "thinker.gguf"
     model.write_bytes(tiny_gguf(tokenizer__chat_template=THINKING_TEMPLATE))
     chat = ChatPage(page).open(f"{server(model=seed_for_file(model)).url}?temperature=0&max-tokens=4")
-    assert page.locator("#model").inner_text() == "thinker · numpy · 256 tokens of context"
+    assert page.locator("#model").inner_text() == "thinker · wasm, F32 weights in 8 bits · 256 tokens of context"
     assert chat.ask("Hello") == ""
     expect(chat.answer).to_have_attribute("data-state", "done")
     expect(chat.answer).to_have_attribute("data-stop-reason", "length")

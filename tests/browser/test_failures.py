@@ -126,11 +126,11 @@ def test_a_message_that_does_not_fit_comes_back_with_the_numbers(chat, context, 
 def test_parameters_that_are_not_allowed_are_named_and_the_page_goes_on(page, parrot_session, problems):
     chat, _ = parrot_session
     url = chat.page.url
-    other = ChatPage(page).open(f"{url}?temperature=hot&seed=-1&executor=wasm&context=64")
+    other = ChatPage(page).open(f"{url}?temperature=hot&seed=-1&executor=native&context=64")
     words = other.notice.inner_text()
     assert "temperature: 'hot' is not allowed (allowed: a number in [0, 100]). The default is used instead." in words
     assert "seed: '-1' is not allowed" in words
-    assert "executor: 'wasm' is not allowed (allowed: auto, numpy)" in words
+    assert "executor: 'native' is not allowed (allowed: auto, wasm, numpy)" in words
     assert page.locator("#model").inner_text() == "parrot · auto · 64 tokens of context"
     assert other.ask("Hello") == "Hello"
     expect(other.notice).to_be_hidden()

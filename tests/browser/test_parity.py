@@ -18,7 +18,7 @@ from pyruntime.delivery.obtain_browser import obtain_model
 from pyruntime.engine import Engine
 
 model = await obtain_model("seed/default.json", page_url=page_url)
-engine = await Engine.load(model.main_file(), executor="numpy", context=512)
+engine = await Engine.load(model.model_files(), executor="numpy", context=512)
 engine.context
 """
 

@@ -38,7 +38,7 @@ async def load_default_model(name, page_url):
     from pyruntime.delivery.obtain_browser import obtain_model
 
     model = await obtain_model("seed/default.json", page_url=page_url)
-    keep_gguf(name, (await read_gguf(model.main_file())).metadata)
+    keep_gguf(name, (await read_gguf(*model.files.values())).metadata)
 
 
 async def load_files(name, tokenizer, config):

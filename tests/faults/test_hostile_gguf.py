@@ -8,13 +8,13 @@ import struct
 import time
 import tracemalloc
 
-import numpy as np
 import pytest
 
 from pyruntime.errors import FormatError, UnsupportedError
 from pyruntime.formats.gguf import GGUFFile, read_gguf
 from pyruntime.formats.gguf_metadata import MAX_ITEMS
 from pyruntime.formats.source import BytesSource, run_without_waiting
+from pyruntime.formats.tensor_types import TENSOR_TYPES
 from pyruntime.model.config import config_from_gguf
 from pyruntime.text import Tokenizer
 from pyruntime.weights.quantized import dequantize
@@ -147,6 +147,11 @@ TENSORS = {
     "a size that wraps 64 bits": (one_tensor(tensor_info("t", "F32", (2**33, 2**33, 4), 0)), "tensor t"),
     "an unknown type": (one_tensor(tensor_info("t", 200, (4,), 0)), "tensor t"),
     "a quantised row that is no whole block": (one_tensor(tensor_info("t", "Q4_0", (33,), 0)), "tensor t"),
+    **{
+        f"a row of {name} that is no whole block": (one_tensor(tensor_info("t", name, (8, 32), 0), bytes(256)), "tensor t")
+        for name in ("Q4_K", "Q5_K", "Q6_K")
+    },
+    "K blocks cut short": (one_tensor(tensor_info("t", "Q6_K", (2, 256), 0), bytes(419)), "tensor t"),
     "data beyond the end": (one_tensor(tensor_info("t", "F32", (4,), 1 << 20)), "tensor t"),
     "an offset of 2^63": (one_tensor(tensor_info("t", "F32", (4,), 2**63)), "tensor t"),
     "an offset off the alignment": (one_tensor(tensor_info("t", "F32", (4,), 8)), "tensor t"),
@@ -154,10 +159,12 @@ TENSORS = {
     "an entry cut short": (header(3, 1, 1) + PAIR + string("t") + u32(2) + bytes(10), "tensor t"),
     "two tensors of one name": (two_tensors(tensor_info("t", "F32", (4,), 0), tensor_info("t", "F32", (4,), 32)), "tensor t"),
     "overlapping tensors": (two_tensors(tensor_info("a", "F32", (12,), 0), tensor_info("b", "F32", (4,), 32)), "tensor b"),
-    "a scale that is not a number": (
-        one_tensor(tensor_info("t", "Q8_0", (32,), 0), np.float16("nan").tobytes() + bytes(32)),
-        "t",
-    ),
+    **{
+        f"a {name} block of bytes 0xFF, whose scales are no numbers": (
+            one_tensor(tensor_info("t", name, (256,), 0), b"\xff" * (256 // size * n_bytes)), "t"
+        )
+        for name, (_, size, n_bytes) in TENSOR_TYPES.items()
+    },
 }  # fmt: skip
 
 
@@ -169,7 +176,7 @@ def test_a_lying_file_is_refused_naming_the_field(data, field):
     assert field in refusal(data).field
 
 
-@pytest.mark.parametrize("name", ["Q6_K", "Q5_0"])
+@pytest.mark.parametrize("name", ["Q2_K", "IQ4_NL"])
 def test_a_tensor_type_that_is_not_supported_is_refused_by_its_name(name):
     error = refusal(one_tensor(tensor_info("blk.0.ffn_up.weight", name, (256,), 0)))
     assert isinstance(error, UnsupportedError)
@@ -223,7 +230,7 @@ def small_model() -> bytes:
         "numbers": Typed(writer.ARRAY, (writer.INT16, [1, -2])),
         "tokenizer.chat_template": "{{ messages }}",
     }
-    return gguf_bytes(metadata, {"a": ("F32", (2, 4), bytes(32)), "b": ("Q4_1", (32,), bytes(20))})
+    return gguf_bytes(metadata, {"a": ("Q5_K", (256,), bytes(176)), "b": ("Q4_1", (32,), bytes(20))})
 
 
 def only_format_errors(data: bytes) -> None:

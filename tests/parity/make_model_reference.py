@@ -2,6 +2,7 @@
 
     python -m tests.parity.make_model_reference                       the random models of random_models.py
     python -m tests.parity.make_model_reference --smollm2 MODEL.gguf  SmolLM2-135M's dequantised weights on our texts
+    python -m tests.parity.make_model_reference --rope                rotary frequencies of every kind of scaling
 
 Needs the extra `reference`.
 """
@@ -17,62 +18,30 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from pyruntime.formats.gguf import read_gguf
 from pyruntime.formats.source import FileSource, run_without_waiting
-from tests.parity.random_models import MODELS, RandomModel, digest, weights
+from pyruntime.weights.names import hf_name
+from tests.parity.random_models import MODELS, RandomModel, digest, hf_config, weights
 from tests.parity.reference_tokenizer import reference_tokenizer
+from tests.parity.rope_cases import CASES as ROPE_CASES
 from tests.parity.texts import CHATS, TEXTS
 
 DATA = Path(__file__).parent / "data"
 GREEDY_TOKENS = 32
 _TOP = 10
 
-_HF_NAMES = {"embedding": "model.embed_tokens.weight", "norm": "model.norm.weight", "head": "lm_head.weight"}
-_HF_PARTS = {
-    "attention_norm": "input_layernorm.weight",
-    "q": "self_attn.q_proj.weight",
-    "k": "self_attn.k_proj.weight",
-    "v": "self_attn.v_proj.weight",
-    "o": "self_attn.o_proj.weight",
-    "q_bias": "self_attn.q_proj.bias",
-    "k_bias": "self_attn.k_proj.bias",
-    "v_bias": "self_attn.v_proj.bias",
-    "q_norm": "self_attn.q_norm.weight",
-    "k_norm": "self_attn.k_norm.weight",
-    "mlp_norm": "post_attention_layernorm.weight",
-    "gate": "mlp.gate_proj.weight",
-    "up": "mlp.up_proj.weight",
-    "down": "mlp.down_proj.weight",
-}
-
-
-def hf_name(name: str) -> str:
-    if name in _HF_NAMES:
-        return _HF_NAMES[name]
-    _, layer, part = name.split(".")
-    return f"model.layers.{layer}.{_HF_PARTS[part]}"
-
 
 def hf_model(model: RandomModel, arrays: dict[str, np.ndarray]) -> torch.nn.Module:
     """The transformers model of the same shape with the same weights."""
     config = model.config
-    hf_config = transformers.AutoConfig.for_model(
-        config.architecture,
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden,
-        intermediate_size=config.ffn,
-        num_hidden_layers=config.n_layers,
-        num_attention_heads=config.n_heads,
-        num_key_value_heads=config.n_kv_heads,
-        head_dim=config.head_size,
-        max_position_embeddings=config.context_length,
-        rms_norm_eps=config.norm_eps,
-        rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
-        tie_word_embeddings=config.tied_embeddings,
-        attention_bias=False,
+    settings = hf_config(config)
+    made = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(settings.pop("model_type"), **settings),
+        dtype=torch.float32,
+        attn_implementation="eager",
     )
-    made = transformers.AutoModelForCausalLM.from_config(hf_config, dtype=torch.float32, attn_implementation="eager")
     state = {hf_name(name): torch.from_numpy(array) for name, array in arrays.items()}
     missing, unexpected = made.load_state_dict(state, strict=False)
     assert not unexpected, unexpected
@@ -94,6 +63,22 @@ def random_reference() -> dict:
         compared = [numbers(logits[position]) for position in model.compared_positions()]
         rows[name] = {"weights_sha256": digest(arrays), "logits": compared}
     return {"models": rows}
+
+
+def rope_reference() -> dict:
+    """The frequencies and the stretch that transformers computes for the cases of `rope_cases.py`."""
+    rows = {}
+    for name, case in ROPE_CASES.items():
+        config = transformers.LlamaConfig(
+            hidden_size=2 * case.head_size,
+            num_attention_heads=2,
+            head_dim=case.head_size,
+            max_position_embeddings=case.context,
+            rope_parameters=dict(case.parameters),
+        )
+        found, stretch = ROPE_INIT_FUNCTIONS[case.parameters["rope_type"]](config)
+        rows[name] = {"frequencies": numbers(found.numpy()), "stretch": stretch}
+    return {"cases": rows}
 
 
 def smollm2_reference(path: Path) -> dict:
@@ -143,8 +128,11 @@ def write(name: str, content: dict) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smollm2", type=Path, metavar="MODEL.gguf", help="make this model's reference instead")
+    parser.add_argument("--rope", action="store_true", help="compute rotary frequencies instead")
     arguments = parser.parse_args()
-    if arguments.smollm2:
+    if arguments.rope:
+        write("rope_frequencies.json", rope_reference())
+    elif arguments.smollm2:
         write("smollm2_logits.json", smollm2_reference(arguments.smollm2))
     else:
         write("random_models.json", random_reference())

@@ -10,7 +10,7 @@ import pytest
 
 from pyruntime.formats.source import run_without_waiting
 from pyruntime.model import native_executor
-from pyruntime.model.kernel_executor import KernelSettings
+from pyruntime.model.kernel_plan import KernelSettings
 from pyruntime.model.numpy_executor import build_numpy_executor
 from pyruntime.opening import open_model
 from tooling.kernels import build_native
@@ -27,15 +27,13 @@ def model(default_model):
 
 def native(model, **settings):
     return run_without_waiting(
-        native_executor.build(
-            model.config, model.tensors, model.source, context=512, settings=KernelSettings(**settings), threads=2
-        )
+        native_executor.build(model.config, model.weights, context=512, settings=KernelSettings(**settings), threads=2)
     )
 
 
 @pytest.fixture(scope="module")
 def reference(model):
-    executor = run_without_waiting(build_numpy_executor(model.config, model.tensors, model.source, context=512))
+    executor = run_without_waiting(build_numpy_executor(model.config, model.weights, context=512))
     found = []
     for case in CASES:
         executor.reset()
@@ -48,7 +46,7 @@ def log_probabilities(logits):
     return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
 
 
-# About twice what `python -m benchmarks.quality` finds on a longer text.
+# About twice what `python -m benchmarks quality` finds on a longer text.
 @pytest.mark.parametrize(
     ("settings", "most_divergence", "least_agreement"),
     [({}, 0.0042, 0.95), ({"precise": True}, 0.00005, 0.995), ({"kv": "INT8"}, 0.008, 0.94)],

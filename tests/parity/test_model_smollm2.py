@@ -17,6 +17,7 @@ from pyruntime.formats.gguf import read_gguf
 from pyruntime.formats.source import FileSource, run_without_waiting
 from pyruntime.model.config import config_from_gguf
 from pyruntime.model.numpy_executor import build_numpy_executor
+from pyruntime.weights.stored import StoredWeights
 
 REFERENCE = json.loads((Path(__file__).parent / "data" / "smollm2_logits.json").read_text(encoding="utf-8"))
 TOLERANCE = 1e-4
@@ -28,7 +29,7 @@ def executor(default_model):
     source = FileSource(default_model)
     file = run_without_waiting(read_gguf(source))
     config = config_from_gguf(file.metadata, file.tensors, file.name)
-    return run_without_waiting(build_numpy_executor(config, file.tensors, source, context=512))
+    return run_without_waiting(build_numpy_executor(config, StoredWeights.of_gguf(file, source), context=512))
 
 
 CASES = [{key: np.array(value) for key, value in case.items()} for case in REFERENCE["cases"]]

@@ -1,9 +1,11 @@
+import asyncio
 import io
 import json
 
 import pytest
 
 from pyruntime.cli import main
+from pyruntime.engine import Engine
 from tests.tiny_model import IM_END, IM_START, tiny_gguf
 
 
@@ -80,11 +82,21 @@ def test_logits_are_sorted_and_their_logprobs_are_those_of_the_whole_distributio
     assert sum(2.718281828459045 ** row["logprob"] for row in rows) == pytest.approx(1, abs=1e-6)
 
 
+def test_the_text_before_logits_begins_with_the_begin_token_once_where_the_model_wants_one(tmp_path, capsys):
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(tiny_gguf(tokenizer__ggml__bos_token_id=IM_START, tokenizer__ggml__add_bos_token=True))
+    expected = asyncio.run(Engine.load(path)).logits([IM_START, *b"Hi"])[-1]
+    for arguments in (["Hi"], ["<|im_start|>Hi", "--control"]):
+        main(["logits", str(path), *arguments, "--top", "1", "--json"])
+        (row,) = json.loads(capsys.readouterr().out)
+        assert (row["id"], row["logit"]) == (expected.argmax(), pytest.approx(expected.max(), abs=1e-4))
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["inspect", "missing.gguf"], "missing.gguf: No such file or directory. Give the path of a .gguf file"),
-        (["inspect", "."], ". Give the path of a .gguf file"),
+        (["inspect", "."], "files: 0 files end in .gguf and none in .safetensors"),
         (["chat", "MODEL", "--temperature", "-1"], "ParameterError: temperature: -1.0 is not allowed"),
         (["chat", "MODEL", "--context", "100000"], "ParameterError: context: 100000 is not allowed"),
         (["logits", "MODEL", ""], "ParameterError: ids"),

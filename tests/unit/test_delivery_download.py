@@ -44,7 +44,7 @@ def test_a_model_is_fetched_in_one_request_and_read_back():
     network, store = Network({A: DATA}), MemoryStore()
     model = run(fetch(network, store))
     assert content(model) == DATA
-    assert model.main_file().name == "tiny.gguf"
+    assert model.model_files().open("tiny.gguf") is model.files["tiny.gguf"]
     assert network.asked == [(A, 0, 35)]
     assert run(store.entries()) == [StoreEntry(file_of(DATA).sha256, 35, committed=True)]
 
@@ -357,6 +357,68 @@ def test_a_stored_chunk_that_was_damaged_since_is_noticed_and_fetched_again_alon
     assert content(healed) == DATA
     assert network.asked[1:] == [(A, index * 10, len(data))]
     run(healed.verify())
+
+
+FOLDER = {
+    name: bytes([n]) * 25
+    for n, name in enumerate(("config.json", "tokenizer.json", "model-1.safetensors", "model-2.safetensors"))
+}
+FOLDER_FILES = [file_of(data, path=name, sources=(name,)) for name, data in FOLDER.items()]
+
+
+def folder_network(**answers):
+    """A network that has every file of the folder; `answers` replace some, with `_` for each dot and dash."""
+    changed = {name: answers.get(name.replace(".", "_").replace("-", "_"), data) for name, data in FOLDER.items()}
+    return Network({f"https://page.example/seed/{name}": answer for name, answer in changed.items()})
+
+
+def test_every_file_of_a_model_is_fetched_once_and_counted():
+    network, store, seen = folder_network(), MemoryStore(), []
+    model = run(fetch(network, store, *FOLDER_FILES, on_progress=lambda *step: seen.append(step)))
+    assert {name: content(model, name) for name in FOLDER} == FOLDER
+    assert {name: source.name for name, source in model.model_files().sources.items()} == {n: n for n in FOLDER}
+    assert [url.rpartition("/")[2] for url, _, _ in network.asked] == list(FOLDER)
+    assert (seen[0][1], seen[-1]) == (100, (100, 100))
+
+
+def test_a_model_of_several_files_goes_on_where_it_stopped():
+    store = MemoryStore()
+    broken = folder_network(model_1_safetensors=[(FOLDER["model-1.safetensors"], 1, DROPPED), DROPPED])
+    with pytest.raises(DeliveryError, match=r"^model-1\.safetensors: no source delivered it"):
+        run(fetch(broken, store, *FOLDER_FILES))
+    assert sorted(entry.size for entry in run(store.entries()) if entry.committed) == [25, 25]
+    network, seen = folder_network(), []
+    model = run(fetch(network, store, *FOLDER_FILES, on_progress=lambda *step: seen.append(step)))
+    assert {name: content(model, name) for name in FOLDER} == FOLDER
+    asked = [(url.rpartition("/")[2], offset) for url, offset, _ in network.asked]
+    assert asked == [("model-1.safetensors", 10), ("model-2.safetensors", 0)]
+    assert seen[0] == (50, 100)
+    assert [file.path for file in model.unverified] == ["config.json", "tokenizer.json"]
+
+
+def test_the_damage_of_several_files_is_found_at_once_and_only_it_is_fetched_again():
+    network, store = folder_network(), MemoryStore()
+    run(fetch(network, store, *FOLDER_FILES))
+    for file, index in ((FOLDER_FILES[1], 0), (FOLDER_FILES[3], 2)):
+        digest, data = store._chunks[file.sha256, index]
+        store._chunks[file.sha256, index] = (digest, wrong(data, 0))
+    model = run(fetch(network, store, *FOLDER_FILES))
+    words = r"^tokenizer\.json, model-2\.safetensors: the stored copies are damaged \(chunk 0, chunk 2\)"
+    with pytest.raises(DeliveryError, match=words):
+        run(model.verify())
+    network.asked.clear()
+    healed = run(fetch(network, store, *FOLDER_FILES))
+    asked = [(url.rpartition("/")[2], offset, length) for url, offset, length in network.asked]
+    assert asked == [("tokenizer.json", 0, 10), ("model-2.safetensors", 20, 5)]
+    run(healed.verify())
+    assert {name: content(healed, name) for name in FOLDER} == FOLDER
+
+
+def test_too_little_room_is_counted_over_all_files():
+    store = MemoryStore(quota=60)
+    with pytest.raises(DeliveryError, match=r"^storage: the model needs 0\.0 MB more"):
+        run(fetch(folder_network(), store, *FOLDER_FILES))
+    assert run(store.entries()) == []
 
 
 def test_what_was_fetched_on_this_visit_is_not_hashed_once_more():

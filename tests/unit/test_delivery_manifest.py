@@ -21,6 +21,7 @@ from pyruntime.delivery.manifest import (
     parse_manifest,
 )
 from pyruntime.errors import FormatError, UnsupportedError
+from pyruntime.formats.model_files import Layout
 
 SHA = "ab" * 32
 
@@ -181,7 +182,7 @@ def test_a_manifest_is_read_field_for_field():
     manifest = parse(good())
     assert (manifest.name, manifest.title) == ("tiny-1.0", "Tiny 1.0 — ein Modell")
     assert (manifest.license, manifest.revision, manifest.size) == ("Apache-2.0 OR MIT", "v1.0+abc", CHUNK_SIZE + 1)
-    assert manifest.main_file() is manifest.files[0]
+    assert manifest.tokenizer_file() is manifest.files[0]
     assert manifest.files[0].name == "tiny.gguf"
     assert [manifest.files[0].chunk_length(index) for index in range(2)] == [CHUNK_SIZE, 1]
 
@@ -284,14 +285,37 @@ def test_any_bytes_are_accepted_or_refused_never_a_crash(data):
         parse_manifest(data, name="tiny.json")
 
 
-def test_only_one_gguf_can_be_the_model():
-    file = ManifestFile("a.gguf", 1, SHA, CHUNK_SIZE, (SHA,), ("a",))
-    other = ManifestFile("b.gguf", 1, SHA, CHUNK_SIZE, (SHA,), ("b",))
-    for files in [(file, other), ()]:
-        with pytest.raises(
-            FormatError, match=rf"tiny: files: {len(files)} files end in \.gguf \(allowed: exactly one\)"
-        ):
-            Manifest("tiny", "Tiny", "MIT", "1", files).main_file()
+def model_of(*paths):
+    return Manifest(
+        "tiny", "Tiny", "MIT", "1", tuple(ManifestFile(p, 1, SHA, CHUNK_SIZE, (SHA,), ("a",)) for p in paths)
+    )
+
+
+def test_a_gguf_file_is_the_whole_model_whatever_lies_beside_it():
+    manifest = model_of("README.md", "config.json", "sub/a.gguf")
+    assert manifest.layout() == Layout("sub/a.gguf", "sub/a.gguf")
+    assert manifest.tokenizer_file().path == "sub/a.gguf"
+
+
+@pytest.mark.parametrize("weights", ["model.safetensors", "model.safetensors.index.json"])
+def test_a_folder_of_safetensors_has_its_tokenizer_in_a_file_of_its_own(weights):
+    manifest = model_of("a.safetensors", "config.json", weights, "tokenizer.json", "spare.gguf")
+    assert manifest.layout() == Layout(weights, "tokenizer.json")
+    assert manifest.tokenizer_file().path == "tokenizer.json"
+
+
+@pytest.mark.parametrize("paths", [(), ("a.gguf", "b.gguf"), ("model.bin", "config.json", "sub/model.safetensors")])
+def test_without_one_set_of_weights_there_is_no_model(paths):
+    found = sum(path.endswith(".gguf") for path in paths)
+    with pytest.raises(FormatError, match=rf"^tiny: files: {found} files end in \.gguf and none in \.safetensors"):
+        model_of(*paths).layout()
+
+
+@pytest.mark.parametrize("missing", ["config.json", "tokenizer.json"])
+def test_a_file_that_a_folder_needs_is_named_when_it_is_not_in_the_manifest(missing):
+    paths = {"config.json", "tokenizer.json", "model.safetensors"} - {missing}
+    with pytest.raises(FormatError, match=rf"^tiny: {missing}: the file is missing"):
+        model_of(*paths).layout()
 
 
 def test_a_file_on_disk_is_described_chunk_by_chunk(tmp_path):

@@ -34,7 +34,7 @@ def test_a_first_visit_fetches_manifest_and_file(tiny):
     manifest, answers = tiny
     model, network = visit(answers, MemoryStore())
     assert model.manifest == manifest
-    assert run(model.main_file().read(0, len(DATA))) == DATA
+    assert run(model.files["tiny.gguf"].read(0, len(DATA))) == DATA
     assert [url for url, _, _ in network.asked] == list(answers)
 
 
@@ -43,7 +43,7 @@ def test_a_second_visit_asks_for_the_manifest_only(tiny):
     store = MemoryStore()
     visit(answers, store)
     model, network = visit(answers, store)
-    assert run(model.main_file().read(0, len(DATA))) == DATA
+    assert run(model.files["tiny.gguf"].read(0, len(DATA))) == DATA
     assert [url for url, _, _ in network.asked] == [MANIFEST]
 
 
@@ -53,7 +53,7 @@ def test_a_second_visit_without_a_manifest_uses_the_stored_one_and_says_so(tiny,
     store, notices = MemoryStore(), []
     visit(answers, store)
     model, _ = visit({MANIFEST: answer}, store, on_notice=notices.append)
-    assert run(model.main_file().read(0, len(DATA))) == DATA
+    assert run(model.files["tiny.gguf"].read(0, len(DATA))) == DATA
     assert len(notices) == 1
     assert notices[0].startswith("Using the manifest stored for Tiny, because ")
 
@@ -91,13 +91,13 @@ def test_a_manifest_elsewhere_is_asked_only_where_its_origin_is_allowed(tiny):
     assert network.asked == []
     allowed = ["https://registry.example"]
     model = run(obtain(address, page_url=PAGE, store=store, fetcher=network, more_origins=allowed))
-    assert run(model.main_file().read(0, 4)) == b"GGUF"
+    assert run(model.files["tiny.gguf"].read(0, 4)) == b"GGUF"
 
 
 def test_a_manifest_without_a_model_file_is_refused_before_anything_is_fetched(tiny):
     manifest, answers = tiny
     file = dataclasses.replace(manifest.files[0], path="tiny.bin")
     network = Network({**answers, MANIFEST: manifest_bytes(manifest_of(file))})
-    with pytest.raises(FormatError, match=r"0 files end in \.gguf"):
+    with pytest.raises(FormatError, match=r"^tiny: files: 0 files end in \.gguf"):
         run(obtain("seed/tiny.json", page_url=PAGE, store=MemoryStore(), fetcher=network))
     assert [url for url, _, _ in network.asked] == [MANIFEST]

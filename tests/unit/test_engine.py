@@ -216,6 +216,25 @@ class StoppableExecutor(ScriptedExecutor):
         super()._take(call, ids)
 
 
+def test_the_next_token_is_begun_before_its_words_are_handed_out_and_none_that_will_not_be_computed():
+    class Eager(ScriptedExecutor):
+        def begin(self, token_id):
+            self.log.append(("begin", [token_id]))
+
+        def forward_candidates(self, ids, below, most):
+            logits = self.forward(ids)
+            return np.arange(self.vocab_size, dtype=np.int32), logits
+
+    executor = Eager([[*b"Hi", IM_END], [*b"Hello", IM_END], [*b"Hello", IM_END]])
+    engine = Engine(open_tiny(), executor)
+    answer(engine, user("x"))
+    calls = [(call, bytes(ids)) for call, ids in executor.log if len(ids) == 1]
+    assert calls == [("begin", b"H"), ("forward", b"H"), ("begin", b"i"), ("forward", b"i")]
+    executor.log.clear()
+    answer(engine, user("y"), SamplingParams(temperature=0, max_tokens=2))
+    assert [(call, bytes(ids)) for call, ids in executor.log if len(ids) == 1] == [("begin", b"H"), ("forward", b"H")]
+
+
 def stoppable_engine(*answers):
     executor = StoppableExecutor([[*text.encode(), IM_END] for text in answers])
     return Engine(open_tiny(), executor), executor
@@ -492,3 +511,9 @@ def test_greedy_decoding_equals_the_argmax_of_a_fresh_prefill():
     prompt = finished.usage.prompt_tokens
     assert [int(row.argmax()) for row in rows[prompt - 1 : -1]] == tokens[prompt:]
     assert all(math.isfinite(x) for x in rows[-1])
+
+
+def test_a_stop_that_came_too_late_ends_no_later_computation():
+    engine, executor = stoppable_engine("Hello")
+    executor.stop()  # from another thread, when the answer had just ended
+    assert engine.logits([1, 2]).shape[0] == 2

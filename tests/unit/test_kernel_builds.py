@@ -37,7 +37,7 @@ def test_the_library_the_runtime_finds_is_the_one_of_these_sources():
 
 @pytest.mark.skipif("TINYPYLM_TEST_LIBRARY" in os.environ, reason="this is the run that is started here")
 def test_nothing_is_touched_that_should_not_be_and_nothing_is_undefined(repo_root):
-    """The tests of the operations and of the executor once more, under AddressSanitizer and UBSan."""
+    """The tests of the kernels and of whole models once more, under AddressSanitizer and UBSan."""
     variant = kernels.sanitized_variant()
     if variant is None:
         pytest.skip("there is no system compiler with sanitizers here")
@@ -50,7 +50,9 @@ def test_nothing_is_touched_that_should_not_be_and_nothing_is_undefined(repo_roo
         "LD_PRELOAD": runtime.stdout.strip(),
         "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter's own
     }
-    files = [str(repo_root / "tests" / "unit" / f"test_kernel_{name}.py") for name in ("ops", "executor")]
+    files = [
+        str(repo_root / "tests" / "unit" / f"test_kernel_{name}.py") for name in ("ops", "repack", "executor", "types")
+    ]
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
         cwd=repo_root,

@@ -16,16 +16,17 @@ from pyruntime.errors import ContextOverflowError, FormatError, ParameterError, 
 from pyruntime.formats.gguf import read_gguf
 from pyruntime.formats.source import BytesSource, run_without_waiting
 from pyruntime.model import families, native_executor
-from pyruntime.model.config import config_from_gguf
+from pyruntime.model.config import read_gguf_config
 from pyruntime.model.decoder import Weights
 from pyruntime.model.kernel_abi import FLAGS, MAX_TOKENS, OPERATIONS, header, operation_number
-from pyruntime.model.kernel_executor import KernelSettings, build_kernel_executor, plan_memory
+from pyruntime.model.kernel_executor import build_kernel_executor
 from pyruntime.model.kernel_layout import matrix_bytes
+from pyruntime.model.kernel_plan import KernelSettings, plan_memory
 from pyruntime.model.kernel_self_test import computes_rightly
 from pyruntime.model.native_host import NativeHost, best_library, load_library
 from pyruntime.model.numpy_executor import NumpyExecutor
 from pyruntime.model.program_check import ProgramError, check_program
-from pyruntime.weights.names import match_gguf
+from pyruntime.weights.stored import StoredWeights
 from tests.kernel_lab import BACKENDS, GIVEN_LIBRARY, LabHost, make_backend, unpack
 from tests.parity.random_models import MODELS, gguf_file, weights
 from tests.tiny_model import tiny_gguf
@@ -44,18 +45,18 @@ def library():
 def opened(name):
     source = BytesSource(gguf_file(MODELS[name], weights(MODELS[name])), f"{name}.gguf")
     file = run_without_waiting(read_gguf(source))
-    return config_from_gguf(file.metadata, file.tensors, file.name), file.tensors, source
+    return run_without_waiting(read_gguf_config(file, source)), StoredWeights.of_gguf(file, source)
 
 
 def build(name=NAMES[0], *, host=None, threads=1, context=2048, settings=PRECISE):
-    config, tensors, source = opened(name)
+    config, stored = opened(name)
     host = host or NativeHost(library(), threads)
-    return asyncio.run(build_kernel_executor(host, config, tensors, source, context=context, settings=settings))
+    return asyncio.run(build_kernel_executor(host, config, stored, context=context, settings=settings))
 
 
 def same_weights(executor, name):
     """The numpy executor on the weights as the kernels have them."""
-    config, _, _ = opened(name)
+    config, _ = opened(name)
     arrays = {}
     for weight_name, weight in executor._plan.weights.items():
         if weight.format == "F32":
@@ -191,6 +192,47 @@ def test_helpers_go_home_when_an_executor_is_forgotten():
     assert threading.active_count() == before
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_token_that_was_begun_gives_what_it_would_have_given(threads):
+    executor = build(threads=threads)
+    executor.prefill([1, 2, 3])
+    expected = [executor.forward_candidates([token], below=np.inf, most=None)[1] for token in (4, 5, 6)]
+    executor.truncate(3)
+    for token, values in zip((4, 5, 6), expected, strict=True):
+        executor.begin(token)
+        np.testing.assert_array_equal(executor.forward_candidates([token], below=np.inf, most=None)[1], values)
+    executor.close()
+
+
+def test_what_was_begun_and_is_not_wanted_leaves_no_trace():
+    executor = build(threads=3)
+    executor.prefill([1, 2, 3])
+    expected = executor.forward([9])
+    for others in ([9], [5, 9], [9]):  # another token, another run, the same token at another place
+        executor.truncate(3)
+        executor.begin(7 if others == [9] else 5)
+        assert executor.length == 3
+        executor.truncate(2)
+        executor.prefill([3])
+        np.testing.assert_array_equal(executor.forward([9]), expected)
+    executor.begin(4)
+    with pytest.raises(ParameterError):
+        executor.begin(101)
+    executor.begin(4)
+    executor.close()
+
+
+def test_what_was_begun_can_be_stopped():
+    executor = build(threads=2)
+    executor.prefill([1, 2, 3])
+    executor.begin(4)
+    executor.stop()
+    with pytest.raises(StoppedError):
+        executor.forward([4])
+    assert executor.length == 3
+    executor.close()
+
+
 def test_candidates_are_those_of_the_logits():
     executor = build()
     logits = executor.forward([1, 2, 3])
@@ -221,15 +263,15 @@ def test_weights_that_are_not_finite_are_refused_by_name():
     arrays["layers.1.up"][3, 4] = np.nan
     source = BytesSource(gguf_file(MODELS[NAMES[0]], arrays), "bad.gguf")
     file = run_without_waiting(read_gguf(source))
-    config = config_from_gguf(file.metadata, file.tensors, file.name)
+    config, stored = run_without_waiting(read_gguf_config(file, source)), StoredWeights.of_gguf(file, source)
     with pytest.raises(FormatError, match=r"bad.gguf: blk.1.ffn_up.weight: .* not finite"):
-        asyncio.run(build_kernel_executor(NativeHost(library(), 1), config, file.tensors, source, context=8))
+        asyncio.run(build_kernel_executor(NativeHost(library(), 1), config, stored, context=8))
 
 
 def plan(settings=PRECISE):
-    config, tensors, source = opened(NAMES[0])
-    stored = match_gguf(families.weight_shapes(config), tensors, file=source.name)
-    return config, plan_memory(config, stored, 64, settings, takes_bytes=True)
+    config, stored = opened(NAMES[0])
+    matched = stored.match(families.weight_shapes(config))
+    return config, plan_memory(config, matched, 64, settings, takes_bytes=True)
 
 
 def test_a_program_that_leaves_its_bounds_is_refused():

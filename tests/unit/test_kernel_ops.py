@@ -8,14 +8,14 @@ import sys
 import numpy as np
 import pytest
 
-from pyruntime.formats.tensor_types import TENSOR_TYPES
 from pyruntime.model.kernel_abi import FLAGS, NOTHING, UNIT, number
-from pyruntime.model.kernel_layout import FORMAT_OF_TYPE, CacheLayout, matrix_bytes, partials_bytes, row_bytes
-from pyruntime.model.rope import frequencies, rotations
+from pyruntime.model.kernel_layout import FORMAT_OF_TYPE, CacheLayout, partials_bytes, row_bytes
+from pyruntime.model.rope import Rope, frequencies
 from pyruntime.weights.quantized import dequantize
-from tests.kernel_lab import BACKENDS, GIVEN_LIBRARY, Lab, Place, make_backend, unpack
+from tests.kernel_lab import BACKENDS, GIVEN_LIBRARY, Lab, Place, make_backend
+from tests.stored_tensors import random_tensor
 
-QUANTIZED = ("Q8_0", "Q4_0", "Q4_1")
+QUANTIZED = ("Q8_0", "Q4_0", "Q4_1")  # one type for each format of weights
 LEVELS = {"INT8": 127, "INT16": 32767, "SPLIT": 32512}
 
 
@@ -34,21 +34,6 @@ def lab(backend):
 @pytest.fixture
 def random():
     return np.random.default_rng(7)
-
-
-def stored(random, type_name, rows, columns):
-    """Bytes of a tensor of small random numbers."""
-    if type_name in ("F32", "F16", "BF16"):
-        values = random.standard_normal((rows, columns)).astype("<f4")
-        if type_name == "BF16":
-            return (values.view("<u4") >> 16).astype("<u2").tobytes()
-        return values.astype("<f2" if type_name == "F16" else "<f4").tobytes()
-    type_ = TENSOR_TYPES[type_name]
-    blocks = random.integers(0, 256, (rows * columns // 32, type_.block_bytes), np.uint8)
-    for start in range(0, 4 if type_name == "Q4_1" else 2, 2):
-        scales = (random.standard_normal(len(blocks)) * 0.05).astype("<f2")
-        blocks[:, start : start + 2] = scales.view(np.uint8).reshape(-1, 2)
-    return blocks.tobytes()
 
 
 def forms(lab, format_):
@@ -75,66 +60,6 @@ def integers(lab, rows, form):
     return dst, meant.reshape(n, -1)[:, :width]
 
 
-@pytest.mark.parametrize("type_name", QUANTIZED)
-def test_repacking_keeps_every_weight(lab, random, type_name):
-    rows, columns = 35, 96
-    data = stored(random, type_name, rows, columns)
-    format_ = FORMAT_OF_TYPE[type_name]
-    verdict, place = lab.repack(data, type_name, format_, rows, columns)
-    assert verdict == 0
-    panels = lab.bytes_at(place, matrix_bytes(format_, rows, columns))
-    np.testing.assert_array_equal(unpack(panels, format_, rows, columns), dequantize(data, type_name, (rows, columns)))
-
-
-@pytest.mark.parametrize("type_name", ["F32", "F16", "BF16"])
-def test_floats_become_8_bit_weights_that_are_off_by_half_a_step_at_most(lab, random, type_name):
-    rows, columns = 21, 77
-    data = stored(random, type_name, rows, columns)
-    exact = dequantize(data, type_name, (rows, columns))
-    verdict, place = lab.repack(data, type_name, "Q8", rows, columns)
-    assert verdict == 0
-    found = unpack(lab.bytes_at(place, matrix_bytes("Q8", rows, columns)), "Q8", rows, columns)
-    padded = np.zeros((rows, 96), np.float32)
-    padded[:, :columns] = exact
-    steps = np.repeat(np.abs(padded.reshape(rows, 3, 32)).max(axis=2) / 127, 32, axis=1)[:, :columns]
-    assert (np.abs(found - exact) <= steps * 0.51 + 2**-24 * 64).all()
-
-
-@pytest.mark.parametrize(
-    ("type_name", "bad", "expected"),
-    [
-        ("F32", np.float32(np.inf), 1),
-        ("F32", np.float32(np.nan), 1),
-        ("F32", np.float32(1e7), 2),
-        ("F16", np.float16(np.nan), 1),
-        ("BF16", np.uint16(0x7F80), 1),
-        ("Q8_0", np.float16(np.inf), 1),
-        ("Q4_0", np.float16(-np.inf), 1),
-        ("Q4_1", np.float16(np.nan), 1),
-    ],
-)
-def test_weights_that_are_not_finite_are_found(lab, random, type_name, bad, expected):
-    data = bytearray(stored(random, type_name, 17, 64))
-    type_ = TENSOR_TYPES[type_name]
-    place = 1000 // type_.block_size * type_.block_bytes
-    data[place : place + bad.nbytes] = bad.tobytes()
-    assert lab.repack(bytes(data), type_name, FORMAT_OF_TYPE[type_name], 17, 64)[0] == expected
-
-
-@pytest.mark.parametrize("type_name", TENSOR_TYPES)
-def test_repacking_any_bytes_stays_in_bounds_and_refuses_what_the_reference_refuses(lab, type_name):
-    for seed in range(4):
-        random = np.random.default_rng(seed)
-        rows, columns = int(random.integers(1, 40)), 32 * int(random.integers(1, 4))
-        type_ = TENSOR_TYPES[type_name]
-        data = random.bytes(rows * columns // type_.block_size * type_.block_bytes)
-        format_ = FORMAT_OF_TYPE[type_name]
-        verdict, _ = lab.repack(data, type_name, format_, rows, columns)
-        assert (lab.memory[lab.arena.end :] == 0).all()
-        if verdict == 0:
-            dequantize(data, type_name, (rows, columns))  # does not raise
-
-
 @pytest.mark.skipif(GIVEN_LIBRARY is None, reason="this is about the run under AddressSanitizer")
 def test_the_tests_notice_a_kernel_that_leaves_its_memory():
     code = (
@@ -149,7 +74,7 @@ def test_the_tests_notice_a_kernel_that_leaves_its_memory():
 @pytest.mark.parametrize("type_name", QUANTIZED)
 def test_embedding_gives_the_rows_of_the_table(lab, random, type_name):
     rows, columns, ids = 37, 64, [36, 0, 15, 16]
-    data = stored(random, type_name, rows, columns)
+    data = random_tensor(random, type_name, rows, columns)
     format_ = FORMAT_OF_TYPE[type_name]
     _, table = lab.repack(data, type_name, format_, rows, columns)
     dst = lab.take(4 * row_bytes("FLOAT", columns))
@@ -175,7 +100,7 @@ def test_integers_are_off_by_half_a_step_at_most(lab, random, form):
 def test_products_equal_numpys_on_the_same_integers(lab, random, type_name, n):
     outputs, inputs = 37, 160
     format_ = FORMAT_OF_TYPE[type_name]
-    data = stored(random, type_name, outputs, inputs)
+    data = random_tensor(random, type_name, outputs, inputs)
     weights = dequantize(data, type_name, (outputs, inputs)).astype(np.float64)
     _, panels = lab.repack(data, type_name, format_, outputs, inputs)
     bias, residual = random.standard_normal(outputs), random.standard_normal((n, outputs))
@@ -213,7 +138,7 @@ def test_extreme_products_do_not_overflow(lab):
 
 
 def test_products_of_the_last_rows_read_them_from_all(lab, random):
-    data = stored(random, "Q8_0", 16, 32)
+    data = random_tensor(random, "Q8_0", 16, 32)
     _, panels = lab.repack(data, "Q8_0", "Q8", 16, 32)
     src, meant = integers(lab, random.standard_normal((5, 32)).astype(np.float32), "INT16")
     dst = lab.take(5 * row_bytes("FLOAT", 16))
@@ -256,7 +181,7 @@ def test_sum_and_activation(lab, random):
 @pytest.mark.parametrize("size", [14, 64])
 def test_rotation(lab, random, layout, size):
     x = random.standard_normal((2, 3 * size)).astype(np.float32)
-    turned = rotations(frequencies(size, 1e4), 0, 9)
+    turned = Rope(frequencies(size, 1e4), 1.0).rotations(0, 9)
     table = lab.put(np.concatenate([turned.real, turned.imag], axis=1))
     dst = lab.take(2 * row_bytes("FLOAT", 3 * size))
     lab.run(

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from pyruntime.errors import FormatError, UnsupportedError
-from pyruntime.formats.gguf import TensorInfo, read_gguf
-from pyruntime.formats.source import FileSource, run_without_waiting
-from pyruntime.model.config import ModelConfig, config_from_gguf
+from pyruntime.errors import FormatError, ParameterError, UnsupportedError
+from pyruntime.formats.gguf import GGUFFile, read_gguf
+from pyruntime.formats.source import BytesSource, FileSource, run_without_waiting
+from pyruntime.formats.tensor_info import TensorInfo
+from pyruntime.model.config import ModelConfig, config_from_gguf, read_gguf_config
+from pyruntime.model.rope import DividedFrequencies, LinearScaling, YarnScaling, yarn_attention_factor
 
 METADATA = {
     "general.architecture": "llama",
@@ -135,10 +138,13 @@ def test_heads_that_do_not_divide_the_width_are_refused_by_name():
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("rope.scaling.type", "yarn"),
-        ("rope.scaling.type", "linear"),
-        ("rope.scaling.factor", 8.0),
+        ("rope.scaling.type", "longrope"),
         ("rope.scaling.original_context_length", 8192),
+        ("rope.scaling.attn_factor", 1.5),
+        ("rope.scaling.yarn_attn_factor", 1.0),
+        ("rope.scaling.yarn_ext_factor", 0.5),
+        ("rope.scaling.yarn_log_multiplier", 0.1),
+        ("rope.scaling.yarn_beta_fast", 32.0),
         ("rope.scale_linear", 2.0),
         ("expert_count", 8),
         ("attention.sliding_window", 4096),
@@ -153,10 +159,101 @@ def test_a_setting_that_changes_the_mathematics_is_refused_by_name(key, value):
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("rope.scaling.type", "none"), ("rope.scaling.factor", 1.0), ("expert_count", 0), ("tensor_data_layout", "Meta AI original pth")],
+    [("rope.scaling.type", "none"), ("rope.scaling.type", "linear"), ("rope.scaling.factor", 1.0),
+     ("rope.scaling.finetuned", True), ("expert_count", 0), ("tensor_data_layout", "Meta AI original pth")],
 )  # fmt: skip
 def test_a_setting_that_changes_nothing_is_accepted(key, value):
     assert config(**{f"llama__{key.replace('.', '__')}": value}) == config()
+
+
+@pytest.mark.parametrize(
+    ("keys", "scaling"),
+    [
+        ({"type": "linear", "factor": 4.0}, LinearScaling(4.0)),
+        ({"factor": 4.0}, LinearScaling(4.0)),  # as llama.cpp reads a factor without a type
+        ({"type": "none", "factor": 4.0}, None),
+        ({"type": "yarn", "factor": 4.0}, YarnScaling(4.0, 8192, yarn_attention_factor(4.0))),
+        (
+            {
+                "type": "yarn",
+                "factor": 4.0,
+                "original_context_length": 2048,
+                "attn_factor": 0.5,
+                "yarn_beta_fast": 16.0,
+                "yarn_beta_slow": 2.0,
+                "yarn_ext_factor": 1.0,
+            },
+            YarnScaling(4.0, 2048, 0.5 * yarn_attention_factor(4.0), 16.0, 2.0),
+        ),
+    ],
+)
+def test_scaled_rotations_are_read(keys, scaling):
+    assert config(**{f"llama__rope__scaling__{key}": value for key, value in keys.items()}).rope_scaling == scaling
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("factor", 0.5),
+        ("factor", float("nan")),
+        ("factor", "8"),
+        ("type", 3),
+        ("original_context_length", 0),
+        ("yarn_beta_fast", 0.5),
+        ("attn_factor", 0.0),
+    ],
+)
+def test_a_scaling_out_of_its_interval_is_refused_by_name(key, value):
+    keys = {"type": "yarn", "factor": 2.0} | {key: value}
+    with pytest.raises(FormatError, match=rf"^m\.gguf: llama\.rope\.scaling\.{key}: .*allowed: "):
+        config(**{f"llama__rope__scaling__{name}": value for name, value in keys.items()})
+
+
+def divided(values, *, architecture="llama", **changes):
+    """The configuration of a file that lists divisors of the frequencies."""
+    values = np.array(values, "<f4")
+    source = BytesSource(values.tobytes(), "m.gguf")
+    metadata = {key.replace("llama.", f"{architecture}."): value for key, value in (METADATA | changes).items()}
+    metadata["general.architecture"] = architecture
+    tensors = {
+        "token_embd.weight": TensorInfo("token_embd.weight", (1000, 576), "F32", 0, 0),
+        "rope_freqs.weight": TensorInfo("rope_freqs.weight", values.shape, "F32", 0, values.nbytes),
+    }
+    file = GGUFFile("m.gguf", source.size, 3, metadata, tensors, 0, 32)
+    return run_without_waiting(read_gguf_config(file, source))
+
+
+def test_divisors_of_the_frequencies_are_read_from_their_tensor():
+    values = [1.0] * 16 + [8.0] * 16
+    assert divided(values).rope_scaling == DividedFrequencies(tuple(values))
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "words"),
+    [
+        ([1.0] * 31, {}, r"31 values \(allowed: 32\)"),
+        ([1.0] * 31 + [0.0], {}, "a value is 0.0"),
+        ([1.0] * 31 + [float("nan")], {}, "a value is nan"),
+        ([[1.0] * 32], {}, r"its shape is \(1, 32\)"),
+        ([1.0] * 600, {}, r"its shape is \(600,\)"),
+        ([1.0] * 32, {"architecture": "qwen2"}, "a tensor that qwen2 does not use"),
+        ([1.0] * 32, {"llama.rope.scaling.factor": 2.0}, "beside another scaling"),
+    ],
+)
+def test_divisors_that_do_not_fit_are_refused_by_the_tensors_name(values, options, words):
+    with pytest.raises(FormatError, match=rf"^m\.gguf: rope_freqs\.weight: {words}"):
+        divided(values, **options)
+
+
+def test_a_file_of_another_architecture_is_refused_for_that_whatever_its_divisors():
+    with pytest.raises(UnsupportedError, match=r"^m\.gguf: general\.architecture: 'gemma3'"):
+        divided([[1.0] * 32], architecture="gemma3")
+
+
+def test_divisors_are_never_left_out_by_oversight():
+    tensors = {"rope_freqs.weight": TensorInfo("rope_freqs.weight", (32,), "F32", 0, 128)}
+    with pytest.raises(ParameterError, match=r"divisors: None is not allowed"):
+        config_from_gguf(METADATA, tensors, "m.gguf")
 
 
 def test_more_tokens_than_rows_of_the_embedding_are_refused():

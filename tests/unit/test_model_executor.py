@@ -17,6 +17,7 @@ from pyruntime.model.numpy_executor import MAX_RUN, NumpyExecutor, build_numpy_e
 from pyruntime.model.numpy_products import BLAS, EINSUM, products_for
 from pyruntime.weights import loading
 from pyruntime.weights.names import gguf_name
+from pyruntime.weights.stored import StoredWeights
 from tests.gguf_writer import write_gguf
 from tests.parity.random_models import MODELS, gguf_file, weights
 
@@ -44,7 +45,7 @@ def build(source=None, *, context=300, **options) -> NumpyExecutor:
 async def read_and_build(source, **options):
     file = await read_gguf(source)
     config = config_from_gguf(file.metadata, file.tensors, file.name)
-    return await build_numpy_executor(config, file.tensors, source, **options)
+    return await build_numpy_executor(config, StoredWeights.of_gguf(file, source), **options)
 
 
 @pytest.fixture

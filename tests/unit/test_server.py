@@ -13,10 +13,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from pyruntime.delivery.manifest import parse_manifest
+from pyruntime.formats.model_files import Layout
 from tests.gguf_writer import write_gguf
+from tests.tiny_folder import SHARDS, sharded, write_folder
 from tooling import csp
 from tooling.console import ToolingError
-from tooling.seed import seed_for_file
+from tooling.seed import seed_for_file, seed_for_model
 from tooling.server import Server
 
 HASH = "a" * 64
@@ -198,6 +201,48 @@ def test_a_model_file_from_elsewhere_becomes_the_default_seed(server, small_site
     assert (part.status, body) == (206, b"GGUF")
 
 
+def test_a_model_folder_becomes_the_default_seed_with_the_files_it_needs(server, small_site, tmp_path):
+    folder = write_folder(tmp_path / "Tiny Model", sharded())
+    running = server(site=small_site, model=seed_for_model(folder))
+    manifest = parse_manifest(ask(running, "/seed/default.json")[1], name="default.json")
+    assert (manifest.name, manifest.title, manifest.license) == ("tiny-model", "Tiny Model", "NOASSERTION")
+    assert manifest.layout() == Layout("model.safetensors.index.json", "tokenizer.json")
+    assert {file.path for file in manifest.files} == set(sharded()) - {"README.md"}
+    for file in manifest.files:
+        assert ask(running, f"/seed/{file.sources[0]}")[1] == (folder / file.path).read_bytes(), file.path
+    secret = ask(running, f"/seed/{manifest.files[0].sources[0].replace('config.json', 'README.md')}")[0]
+    assert secret.status == 404, "no other file of the folder"
+
+
+def test_the_revision_of_a_folder_changes_with_any_of_its_files(tmp_path):
+    folder = write_folder(tmp_path / "tiny", sharded())
+    before = json.loads(seed_for_model(folder).manifest)["revision"]
+    (folder / "generation_config.json").write_bytes(b"{}")
+    assert json.loads(seed_for_model(folder).manifest)["revision"] != before
+
+
+def test_a_folder_with_one_gguf_file_is_served_as_that_file(tmp_path):
+    write_gguf(tmp_path / "a.gguf", {"general.architecture": "llama"}, {})
+    assert seed_for_model(tmp_path) == seed_for_file(tmp_path / "a.gguf")
+
+
+def test_a_shard_whose_name_a_manifest_does_not_allow_is_named(tmp_path):
+    files = sharded()
+    odd = "model (2).safetensors"
+    files[odd] = files.pop(SHARDS[1])
+    index = files["model.safetensors.index.json"].replace(SHARDS[1].encode(), odd.encode())
+    folder = write_folder(tmp_path / "tiny", files | {"model.safetensors.index.json": index})
+    with pytest.raises(ToolingError, match=r"--model: model \(2\)\.safetensors: a manifest does not allow this name"):
+        seed_for_model(folder)
+
+
+def test_a_folder_without_a_shard_is_refused_by_name(tmp_path):
+    files = sharded()
+    del files[SHARDS[1]]
+    with pytest.raises(ToolingError, match=rf"--model: .*the file {SHARDS[1]} is missing from tiny"):
+        seed_for_model(write_folder(tmp_path / "tiny", files))
+
+
 def test_a_folder_without_a_built_site_is_refused_by_name(tmp_path):
     with pytest.raises(ToolingError, match=r"no index\.html there.*build\.py"):
         Server(tmp_path)
@@ -284,7 +329,8 @@ def test_serve_prints_its_address_when_it_can_answer_and_stops_cleanly(repo_root
         ("missing.gguf", None, "missing.gguf: it cannot be read: No such file"),
         ("page.gguf", b"<html>", "page.gguf: magic: the file begins with b'<htm'"),
         ("empty.gguf", b"", "empty.gguf: "),
-        ("", None, "it is a folder; give a .gguf file"),
+        ("", None, "files: 0 files end in .gguf and none in .safetensors"),
+        ("model.safetensors", b"", "model.safetensors: "),
     ],
 )
 def test_serve_refuses_what_is_no_model_file_by_name(repo_root, small_site, tmp_path, name, content, words):

@@ -71,6 +71,18 @@ def test_the_page_has_a_message_for_every_event_of_the_engine():
     assert {type(event) for event, _ in TOLD} == set(get_args(events.Event)) - {events.TokenScored}
 
 
+@pytest.mark.parametrize(
+    ("types", "words"),
+    [
+        ((), "wasm"),
+        (("F16",), "wasm, F16 weights in 8 bits"),
+        (("Q5_K", "Q6_K"), "wasm, Q5_K and Q6_K weights in 8 bits"),
+    ],
+)
+def test_the_page_is_told_which_weights_are_not_kept_as_the_file_has_them(worker, types, words):
+    assert worker._computing(SimpleNamespace(executor_name="wasm", in_8_bits=types)) == words
+
+
 class SlowEngine:
     """An engine that answers "a" for ever, and says whether it was told to stop."""
 
