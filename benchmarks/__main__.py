@@ -20,6 +20,7 @@ BENCHMARKS = {
     "quality": ("quality", "main", "how faithful the kernels are to float32"),
     "conversion": ("conversion", "main", "what is lost where the kernels keep weights in another form"),
     "text": ("text", "main", "what templates and tokens of a chat cost"),
+    "ahead": ("look_ahead", "main", "what computing the next prompt ahead saves"),
     "tokenizer": ("tokenizer", "main", "how fast text becomes tokens"),
 }
 

@@ -48,7 +48,7 @@ def _measure(
         return ChatTemplate(source, tokenizer.special_tokens, tokenizer)
 
     template = compile_template()
-    marks = find_marks(template, tokenizer.control_ids)
+    marks = find_marks(template, tokenizer)
     ids = template.encode(chat, add_generation_prompt=True)
 
     def stream() -> None:
@@ -61,7 +61,7 @@ def _measure(
         "load_file": _median(load, 3),
         "load_tables": _median(lambda: Tokenizer.from_tables(tables, _SHA256), runs),
         "compile_template": _median(compile_template, runs),
-        "find_marks": _median(lambda: find_marks(template, tokenizer.control_ids), runs),
+        "find_marks": _median(lambda: find_marks(template, tokenizer), runs),
         "render": _median(lambda: template.render(chat, add_generation_prompt=True), runs),
         "render_checked": _median(lambda: template.prompt(chat, add_generation_prompt=True), runs),
         "render_and_encode": _median(lambda: template.encode(chat, add_generation_prompt=True), runs),

@@ -7,6 +7,7 @@ for the flush at the end. Nothing here knows messages or templates.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +25,11 @@ from pyruntime.events import (
     PromptReady,
     ReasoningDelta,
     Timings,
+    TokenScored,
     Usage,
 )
 from pyruntime.model.executor import Closable, GivesCandidates, Stoppable
-from pyruntime.sampling import Sampler, SamplingParams
+from pyruntime.sampling import Logprobs, Sampler, SamplingParams
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Sequence
@@ -70,10 +72,24 @@ class KVState:
 
         The prompt's last token is never kept: it is computed anew, because its logits are needed.
         """
-        limit = min(len(self._tokens), len(prompt) - 1)
-        shared = next((i for i in range(limit) if self._tokens[i] != prompt[i]), limit)
+        shared = min(self.shared_with(prompt), len(prompt) - 1)
         self._cut(shared)
         return shared
+
+    def shared_with(self, prompt: Sequence[int]) -> int:
+        """How many ids at its beginning the cache shares with a prompt."""
+        limit = min(len(self._tokens), len(prompt))
+        return next((i for i in range(limit) if self._tokens[i] != prompt[i]), limit)
+
+    def extend_towards(self, prompt: Sequence[int], most: int) -> bool:
+        """Compute up to `most` more of a prompt's ids, behind those that are there already; whether any were missing."""
+        shared = self.shared_with(prompt)
+        if shared == len(prompt):
+            return False
+        if shared < len(self._tokens):
+            self._cut(shared)
+        self.prefill(prompt[shared : shared + most])
+        return True
 
     def prefill(self, ids: Sequence[int]) -> None:
         """Compute ids behind those held, without logits."""
@@ -154,6 +170,7 @@ class Answer:
         params: how tokens are drawn and when to stop.
         stopwatch: started when the request came.
         cancelled: whether to stop; asked before every prefill chunk and after every token.
+        end_of_thinking: ids that end the model's thinking when it has used up its budget; none if it has no way of thinking.
     """
 
     def __init__(
@@ -165,6 +182,7 @@ class Answer:
         params: SamplingParams,
         stopwatch: Stopwatch,
         cancelled: Callable[[], bool],
+        end_of_thinking: Sequence[int] = (),
     ) -> None:
         self._kv = kv
         self._parser = parser
@@ -173,6 +191,10 @@ class Answer:
         self._params = params
         self._stopwatch = stopwatch
         self._cancelled = cancelled
+        self._end_of_thinking = end_of_thinking
+        self._forced: deque[int] = deque()  # ids that come next, whatever the model would say
+        self._thought = 0  # tokens of thinking
+        self._scored: Logprobs | None = None  # of the token drawn last
         self._sampler = Sampler(params)
         self._text: list[str] = []
         self._reasoning: list[str] = []
@@ -211,7 +233,7 @@ class Answer:
             done += chunk
             yield PrefillProgress(done, len(todo))
         await self._give_turn()
-        self._next = self._kv.draw(todo[done:], self._sampler)
+        self._next = self._choose(todo[done:])
         yield PrefillProgress(len(todo), len(todo))
         self._stopwatch.prefill_done()
 
@@ -219,15 +241,34 @@ class Answer:
         """The drawn tokens, until one stops the answer or there is no room for another."""
         while self._next not in self._stop_ids:
             self._new_tokens += 1
+            if self._scored is not None:
+                yield TokenScored(self._scored)
             is_last = self._new_tokens == self._params.max_tokens or self._kv.is_full
             if not is_last:
                 self._kv.begin(self._next)
+            was_thinking = self._parser.is_thinking
             for part in self._parser.push(self._next):
                 yield self._event(part, self._next)
+            self._thought += was_thinking and self._parser.is_thinking  # the marks are no thinking
             if self._parser.is_stopped or is_last:
                 return
             await self._give_turn()
-            self._next = self._kv.draw([self._next], self._sampler)
+            self._next = self._choose([self._next])
+
+    def _choose(self, ids: Sequence[int]) -> int:
+        """Compute `ids`, and choose the token after the last one: as drawn, or what ends the thinking."""
+        budget = self._params.thinking_budget
+        if budget is not None and self._parser.is_thinking and self._thought >= budget and not self._forced:
+            self._forced.extend(self._end_of_thinking)
+        if self._forced:
+            self._kv.prefill(ids)
+            token_id, self._scored = self._forced.popleft(), None
+        else:
+            token_id = self._kv.draw(ids, self._sampler)
+            self._scored = self._sampler.logprobs
+        if self._cancelled():
+            raise StoppedError("answer: stopped while a token was computed, which comes too late")
+        return token_id
 
     async def _give_turn(self) -> None:
         """Give the host's event loop a turn, in which a request to stop can arrive; StoppedError if it has."""

@@ -25,7 +25,7 @@ from pyruntime.answer import Answer, KVState, Stopwatch
 from pyruntime.chat.marks import ends_inside_thinking
 from pyruntime.chat.messages import move_inline_thinking
 from pyruntime.chat.output import OutputParser
-from pyruntime.chat.tool_calls import tool_names
+from pyruntime.chat.tool_calls import tool_schemas
 from pyruntime.errors import (
     BusyError,
     ContextOverflowError,
@@ -39,6 +39,7 @@ from pyruntime.formats.model_files import ModelFiles
 from pyruntime.formats.source import ByteSource
 from pyruntime.opening import GenerationDefaults, OpenedModel, files_at, open_model, read_model
 from pyruntime.sampling import SamplingParams
+from pyruntime.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -47,7 +48,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pyruntime.chat.messages import Message
-    from pyruntime.chat.template import ChatTemplate
+    from pyruntime.chat.template import ChatTemplate, ContinueFinal
+    from pyruntime.chat.tool_calls import Schemas
     from pyruntime.events import Event
     from pyruntime.model.executor import Executor
     from pyruntime.tables_cache import TablesCache
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 __all__ = ["EXECUTORS", "Engine", "GenerationDefaults", "OpenedModel", "open_model"]
 
 DEFAULT_CONTEXT = 4096
+_IDLE_CHUNK = 8  # tokens: who asks while they are computed waits no longer than for a few tokens of an answer
 _WARM_UP_S = 0.3
 _WARM_UP_TOKENS = 15  # at first; a machine that is fast enough takes more at a time
 
@@ -66,17 +69,23 @@ class Engine:
         model: the opened model.
         executor: computes its logits.
         clock: seconds, for the timings of an answer.
+
+    Attributes:
+        model: the opened model.
+        turns: the queue of those who hold the engine for longer than one answer.
     """
 
     def __init__(
         self, model: OpenedModel, executor: Executor, *, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self.model = model
+        self.turns = Turns()
         self._executor = executor
         self._kv = KVState(executor)
         self._clock = clock
         self._busy = False
         self._cancelled = False
+        self._answers = 0  # begun so far
 
     @classmethod
     async def load(
@@ -192,27 +201,132 @@ class Engine:
             ContextOverflowError: the prompt leaves no room for an answer.
         """
         self._refuse_if_busy()
+        stopwatch = self.stopwatch()
+        prompt = self.prompt(messages, tools, **template_kwargs)
+        answer = self.answer(prompt, params, known_tools=tool_schemas(tools or ()), stopwatch=stopwatch)
+        async with aclosing(answer) as events:
+            async for event in events:
+                yield event
+
+    def prompt(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        continue_final_message: ContinueFinal = False,
+        **template_kwargs: Any,
+    ) -> list[int]:
+        """The token ids of a conversation, up to where the model is to go on; as long as it is.
+
+        Args:
+            messages: as `chat`, like the tools and the further variables.
+            tools: as `chat`.
+            continue_final_message: end inside the last message and not behind what opens an answer; as `ChatTemplate.prompt`.
+            **template_kwargs: as `chat`.
+
+        Raises:
+            ParameterError, TemplateError: as `chat`.
+        """
+        prompt = self._template().encode(
+            move_inline_thinking(messages, self._thinking_tags()),
+            tools,
+            add_generation_prompt=not continue_final_message,
+            continue_final_message=continue_final_message,
+            **template_kwargs,
+        )
+        if not prompt:
+            problem = "it rendered nothing for these messages"
+            raise UnsupportedError(self.model.file_name, "chat template", problem)
+        return prompt
+
+    def stopwatch(self) -> Stopwatch:
+        """A stopwatch on the engine's clock, started now: for a request that does something before `answer`."""
+        return Stopwatch(self._clock)
+
+    async def answer(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams | None = None,
+        *,
+        known_tools: Schemas | None = None,
+        continues: bool = False,
+        stopwatch: Stopwatch | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """Go on from a prompt; yields as `chat`.
+
+        Args:
+            prompt: token ids, as `prompt` makes them.
+            params: as `chat`.
+            known_tools: the tools that the prompt offers, by name, with the JSON Schema of their arguments.
+            continues: whether the prompt ends inside an answer, so that white space which comes next is part of it.
+            stopwatch: started when the request came; by default now.
+
+        Raises:
+            BusyError: an answer is already running on this engine.
+            ContextOverflowError: the prompt leaves no room for an answer.
+        """
+        self._refuse_if_busy()
+        if len(prompt) >= self.context:
+            advice = "Shorten the conversation, or load the model with a larger context"
+            raise ContextOverflowError(len(prompt) + 1, self.context, advice=advice)
+        params = params or SamplingParams()
+        parser = OutputParser(
+            self.model.tokenizer,
+            self.model.marks,
+            stops=params.stop,
+            known_tools=known_tools or {},
+            inside_thinking=ends_inside_thinking(prompt, self.model.marks),
+            continues=continues,
+        )
+        answer = Answer(
+            self._kv,
+            parser,
+            self.model.generation.stop_ids,
+            prompt,
+            params,
+            stopwatch or self.stopwatch(),
+            lambda: self._cancelled,
+            self.model.marks.end_of_thinking,
+        )
         self._busy, self._cancelled = True, False
+        self._answers += 1
         self._kv.resume()
         try:
-            stopwatch = Stopwatch(self._clock)
-            params = params or SamplingParams()
-            prompt = self._prompt(messages, tools, template_kwargs)
-            answer = Answer(
-                self._kv,
-                self._parser(prompt, params, tools),
-                self.model.generation.stop_ids,
-                prompt,
-                params,
-                stopwatch,
-                lambda: self._cancelled,
-            )
             async with aclosing(answer.events()) as events:
                 async for event in events:
                     yield event
         finally:
             self._kv.settle()
+            self._kv.resume()  # a stop that came behind the last computation must not meet the next one
             self._busy = False
+
+    async def prefill(self, prompt: Sequence[int]) -> int:
+        """Compute the beginning of a prompt that is expected, while nobody waits for an answer.
+
+        An answer that is asked for ends this behind the few tokens being computed, and goes on from what is there.
+
+        Args:
+            prompt: token ids, fewer than the context has positions.
+
+        Returns:
+            How many of them the cache holds now.
+
+        Raises:
+            BusyError: an answer is running.
+        """
+        self._refuse_if_busy()
+        answers = self._answers
+        try:
+            while self._answers == answers:
+                if not self._kv.extend_towards(prompt, _IDLE_CHUNK):
+                    break
+                await asyncio.sleep(0)
+        except StoppedError:
+            self._kv.settle()
+        except Exception:
+            self._kv.settle()
+            raise
+        return self._kv.shared_with(prompt)
 
     async def warm_up(self) -> None:
         """Compute for nothing for a quarter of a second, where nobody waits for an answer.
@@ -222,7 +336,7 @@ class Engine:
         A request ends it.
         """
         with suppress(TemplateError, ContextOverflowError, StoppedError):  # a conversation may avoid the first two
-            prompt = self._prompt([{"role": "user", "content": "Hello"}], None, {})
+            prompt = self.prompt([{"role": "user", "content": "Hello"}])
             begun, n = self._clock(), _WARM_UP_TOKENS
             while not self._busy and not self.kv_tokens and self._clock() - begun < _WARM_UP_S:
                 step = self._clock()
@@ -244,34 +358,6 @@ class Engine:
     def _refuse_if_busy(self) -> None:
         if self._busy:
             raise BusyError("engine: an answer is already running. Wait for it to finish, or stop it first")
-
-    def _prompt(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]] | None,
-        template_kwargs: Mapping[str, Any],
-    ) -> list[int]:
-        template = self._template()
-        history = move_inline_thinking(messages, self._thinking_tags())
-        prompt = template.encode(history, tools, add_generation_prompt=True, **template_kwargs)
-        if not prompt:
-            problem = "it rendered nothing for these messages"
-            raise UnsupportedError(self.model.file_name, "chat template", problem)
-        if len(prompt) >= self.context:
-            advice = "Shorten the conversation, or load the model with a larger context"
-            raise ContextOverflowError(len(prompt) + 1, self.context, advice=advice)
-        return prompt
-
-    def _parser(
-        self, prompt: Sequence[int], params: SamplingParams, tools: Sequence[Mapping[str, Any]] | None
-    ) -> OutputParser:
-        return OutputParser(
-            self.model.tokenizer,
-            self.model.marks,
-            stops=params.stop,
-            known_tools=tool_names(tools or ()),
-            inside_thinking=ends_inside_thinking(prompt, self.model.marks),
-        )
 
     def _thinking_tags(self) -> tuple[str, str] | None:
         if self.model.marks.think is None:

@@ -89,7 +89,7 @@ class ParameterError(TinyPyLMError, ValueError):
     """A parameter given by the caller is out of its interval or of the wrong type."""
 
     def __init__(self, parameter: str, value: object, allowed: str, *, advice: str = "") -> None:
-        self.parameter, self.value = parameter, value
+        self.parameter, self.value, self.allowed = parameter, value, allowed
         super().__init__(compose(parameter, f"{shorten(value)} is not allowed", allowed=allowed, advice=advice))
 
 
@@ -114,6 +114,10 @@ class ContextOverflowError(TinyPyLMError, ValueError):
 
 class BusyError(TinyPyLMError, RuntimeError):
     """A generation is already running on this engine."""
+
+
+class ClosedError(TinyPyLMError, RuntimeError):
+    """A conversation was closed and takes no more requests."""
 
 
 class StoppedError(TinyPyLMError, RuntimeError):

@@ -1,6 +1,7 @@
 """What happens during one answer, as small values. `engine.chat` yields them in this order:
 
-    PromptReady, PrefillProgress (one or more), { Delta | ReasoningDelta | CallReady | CallInvalid }, Finished
+    PromptReady, PrefillProgress (one or more),
+    { TokenScored (if asked for), { Delta | ReasoningDelta | CallReady | CallInvalid } for each token }, Finished
 
 An exception instead of `Finished` means that the answer failed; the deltas that came before it stand.
 """
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pyruntime.chat.tool_calls import InvalidToolCall, ToolCall
+from pyruntime.sampling import Logprobs
 
 FinishReason = Literal["stop", "length", "cancelled"]
 
@@ -29,6 +31,13 @@ class PrefillProgress:
 
     done: int
     total: int
+
+
+@dataclass(frozen=True)
+class TokenScored:
+    """What the model thought of the token that comes next: log-probabilities before any sampling parameter."""
+
+    logprobs: Logprobs
 
 
 @dataclass(frozen=True)
@@ -63,11 +72,19 @@ class CallInvalid:
 
 @dataclass(frozen=True)
 class Usage:
-    """Token counts of one answer. `new_tokens` are those generated, the one that ended the answer not counted."""
+    """Token counts of one answer.
+
+    Attributes:
+        prompt_tokens: tokens of the prompt.
+        cached_tokens: those of them that the KV cache held already.
+        new_tokens: tokens generated, the one that ended the answer not counted.
+        left_out: messages of the conversation that did not fit into the prompt.
+    """
 
     prompt_tokens: int
     cached_tokens: int
     new_tokens: int
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -96,4 +113,4 @@ class Finished:
     timings: Timings
 
 
-Event = PromptReady | PrefillProgress | Delta | ReasoningDelta | CallReady | CallInvalid | Finished
+Event = PromptReady | PrefillProgress | TokenScored | Delta | ReasoningDelta | CallReady | CallInvalid | Finished

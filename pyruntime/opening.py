@@ -177,7 +177,7 @@ def _opened(
 ) -> OpenedModel:
     """The model of these parts; `stop_ids` are those declared beside the tokenizer's."""
     compiled = None if template is None else ChatTemplate(template, tokenizer.special_tokens, tokenizer)
-    marks = find_marks(compiled, tokenizer.control_ids) if compiled else Marks()
+    marks = find_marks(compiled, tokenizer) if compiled else Marks()
     ends = {tokenizer.special_ids[end] for end in _END_TOKENS if end in tokenizer.special_ids} | stop_ids
     if marks.turn_end is not None:
         ends.add(marks.turn_end)

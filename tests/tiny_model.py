@@ -100,9 +100,11 @@ def open_tiny(**changes) -> OpenedModel:
 
 
 class ScriptedExecutor:
-    """An executor that "answers" with given ids: after every prompt it walks through the next script.
+    """An executor that "answers" with given ids: after every prompt (which begins with a cut) it walks through the next
+    script.
 
-    `log` records every call, so that tests can see what was computed.
+    `log` records every computation, so that tests can see it, and `story` the cuts as well; `on_forward` is called in the
+    middle of each.
     """
 
     name = "scripted"
@@ -112,9 +114,12 @@ class ScriptedExecutor:
         self.context, self.vocab_size = context, vocab_size
         self.tokens: list[int] = []
         self.log: list[tuple] = []
+        self.story: list[tuple] = []
         self.fail_after: int | None = None
+        self.on_forward = lambda: None
         self._scripts = [list(script) for script in scripts]
         self._script: list[int] = []
+        self._is_cut = True
 
     @property
     def length(self) -> int:
@@ -125,8 +130,9 @@ class ScriptedExecutor:
 
     def forward(self, ids: Sequence[int]) -> np.ndarray:
         self._take("forward", ids)
-        if len(ids) > 1 or not self._script:
-            self._script = self._scripts.pop(0)
+        self.on_forward()
+        if self._is_cut or not self._script:
+            self._script, self._is_cut = self._scripts.pop(0), False
         logits = np.zeros(self.vocab_size, dtype=np.float32)
         logits[self._script.pop(0)] = 50.0
         return logits
@@ -136,10 +142,13 @@ class ScriptedExecutor:
         return np.zeros((len(ids), self.vocab_size), dtype=np.float32)
 
     def truncate(self, length: int) -> None:
+        self.story.append(("cut", [length]))
         del self.tokens[length:]
+        self._is_cut = True
 
     def _take(self, call: str, ids: Sequence[int]) -> None:
         self.log.append((call, list(ids)))
+        self.story.append(self.log[-1])
         if self.fail_after is not None and len(self.log) > self.fail_after:
             raise RuntimeError("the executor broke")
         assert len(self.tokens) + len(ids) <= self.context

@@ -1,23 +1,24 @@
-"""The control tokens by which a model marks thinking and tool calls, found by asking its template.
+"""The control tokens by which a model marks thinking and the end of its turn, found by asking its template.
 
 The template is rendered with an assistant message whose parts are known words; the control tokens around those words
-are the marks. So no token is written here, and a model that uses others needs no change. What the template does not
-show (it may drop earlier thinking, or write calls as plain text) has no marks.
+are the marks. So no token is written here, and a model that uses others needs no change. Where a template drops earlier
+thinking, the marks are those of the empty block by which it keeps a model from thinking, if it does that. Calls are found
+in the same way (`call_format`).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
+from pyruntime.chat.call_format import CallFormat, find_call_format
 from pyruntime.chat.provenance import Segment
 from pyruntime.chat.template import ChatTemplate
 from pyruntime.errors import TemplateError
 
-_THOUGHT, _ANSWER, _TOOL = "thoughtprobe", "answerprobe", "toolprobe"
+_THOUGHT, _ANSWER = "thoughtprobe", "answerprobe"
 
 
 @dataclass(frozen=True)
@@ -26,34 +27,49 @@ class Marks:
 
     Attributes:
         think: around the thinking.
-        call: around a tool call written as a JSON object.
+        end_of_thinking: what the template writes from the last word of thinking to the first of the answer, as ids.
+        call: how calls for tools are marked and written.
         turn_end: behind an assistant's words.
     """
 
     think: tuple[int, int] | None = None
-    call: tuple[int, int] | None = None
+    end_of_thinking: tuple[int, ...] = ()
+    call: CallFormat | None = None
     turn_end: int | None = None
 
 
-def find_marks(template: ChatTemplate, control_ids: Mapping[str, int]) -> Marks:
+class _Tokenizer(Protocol):
+    @property
+    def control_ids(self) -> Mapping[str, int]: ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+
+def find_marks(template: ChatTemplate, tokenizer: _Tokenizer) -> Marks:
     """The marks of the model whose template this is.
 
     Args:
         template: with its tokenizer.
-        control_ids: text → id of the control tokens.
+        tokenizer: the model's.
     """
+    control_ids = tokenizer.control_ids
     plain = _probe(template, {"content": _ANSWER})
     thinking = _probe(template, {"content": _ANSWER, "reasoning_content": _THOUGHT})
-    calling = _probe(template, {"content": "", "tool_calls": [_call()]})
     # What also opens a plain answer frames every part alike and marks none.
-    opening = _before(plain, _ANSWER)
-    think, call = _around(thinking, _THOUGHT), _around(calling, _TOOL)
-    think = think if think and think[0] != opening else None
-    call = call if call and call[0] != opening and _is_json_call(calling) else None
+    think = _around(thinking, _THOUGHT)
+    think = think if think and think[0] != _before(plain, _ANSWER) else None
+    end: tuple[int, ...] = ()
+    if think:
+        before, behind = _end_of_thinking(thinking)
+        end = (*tokenizer.encode(before), control_ids[think[1]], *tokenizer.encode(behind))
+    else:
+        think = _closed_at_once(template)
+        end = (control_ids[think[1]],) if think else ()
     turn_end = _behind(plain, _ANSWER)
     return Marks(
         think and (control_ids[think[0]], control_ids[think[1]]),
-        call and (control_ids[call[0]], control_ids[call[1]]),
+        end,
+        find_call_format(template, control_ids),
         None if turn_end is None else control_ids[turn_end],
     )
 
@@ -79,8 +95,26 @@ def _probe(template: ChatTemplate, fields: Mapping[str, Any]) -> Sequence[Segmen
         return ()
 
 
-def _call() -> dict[str, Any]:
-    return {"type": "function", "id": "call00001", "function": {"name": _TOOL, "arguments": {}}}
+def _closed_at_once(template: ChatTemplate) -> tuple[str, str] | None:
+    """The marks of thinking where the template drops earlier thinking: what it writes to keep a model from thinking.
+
+    Such a template opens an answer with an empty block when it is told so.
+    """
+    messages = [{"role": "user", "content": "question"}]
+    try:
+        segments = template.prompt(messages, add_generation_prompt=True, enable_thinking=False).segments
+    except TemplateError:
+        return None
+    control = [segment for segment in segments[-4:] if segment.is_control or segment.text.strip()]
+    opening, closing = control[-2:] if len(control) >= 2 else (None, None)
+    if opening and closing and opening.is_control and closing.is_control and _is_pair(opening.text, closing.text):
+        return opening.text, closing.text
+    return None
+
+
+def _is_pair(opening: str, closing: str) -> bool:
+    """Whether two control tokens are written as an opening and its closing: alike but for a slash."""
+    return closing != opening and closing.replace("/", "") == opening
 
 
 def _around(segments: Sequence[Segment], word: str) -> tuple[str, str] | None:
@@ -105,10 +139,8 @@ def _behind(segments: Sequence[Segment], word: str) -> str | None:
     return None
 
 
-def _is_json_call(segments: Sequence[Segment]) -> bool:
-    text = next(segment.text for segment in segments if _TOOL in segment.text)
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return False
-    return isinstance(value, dict) and value.get("name") == _TOOL
+def _end_of_thinking(segments: Sequence[Segment]) -> tuple[str, str]:
+    """The text between the last word of thinking and its closing mark, and between that and the answer's first word."""
+    place = next(i for i, segment in enumerate(segments) if _THOUGHT in segment.text)
+    behind = segments[place + 2].text if place + 2 < len(segments) else ""
+    return segments[place].text.partition(_THOUGHT)[2], behind.partition(_ANSWER)[0] if _ANSWER in behind else ""

@@ -21,8 +21,9 @@ Message = Mapping[str, Any]
 # Roles are words that templates compare with; any other role is text like any other text.
 KNOWN_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
-_REASONING = ("reasoning_content", "thinking", "reasoning")
-_FIELDS = ("role", "content", *_REASONING, "tool_calls", "tool_call_id", "name", "prefix")
+# The names under which templates read an assistant's thinking.
+REASONING = ("reasoning_content", "thinking", "reasoning")
+_FIELDS = ("role", "content", *REASONING, "tool_calls", "tool_call_id", "name", "prefix")
 _DEEPEST = 64
 
 
@@ -50,7 +51,7 @@ def _normalise_one(where: str, message: Message) -> dict[str, Any]:
         key: copy_value(message[key], replace_lone_surrogates, f"{where}.{key}") for key in message if key in _FIELDS
     }
     set_fields = {key: value for key, value in copied.items() if value is not None}
-    reasoning = next((set_fields[key] for key in _REASONING if key in set_fields), None)
+    reasoning = next((set_fields[key] for key in REASONING if key in set_fields), None)
     if reasoning is None:
         return set_fields
     return {"thinking": reasoning, **set_fields, "reasoning_content": reasoning}
@@ -81,7 +82,7 @@ def _without_inline_thinking(message: Message, tags: tuple[str, str]) -> Message
     content = message.get("content") if isinstance(message, Mapping) and message.get("role") == "assistant" else None
     if not isinstance(content, str) or not content.lstrip().startswith(opening) or closing not in content:
         return message
-    if any(message.get(name) is not None for name in _REASONING):
+    if any(message.get(name) is not None for name in REASONING):
         return message
     thinking, answer = content.lstrip().removeprefix(opening).split(closing, 1)
     return {**message, "content": answer.lstrip("\n"), "reasoning_content": thinking.strip("\n")}

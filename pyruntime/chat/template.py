@@ -17,13 +17,15 @@ from typing import Any, Literal, Protocol
 import minijinja
 
 from pyruntime.chat.environment import CompiledTemplate
-from pyruntime.chat.messages import Message, copy_value, normalise
+from pyruntime.chat.messages import REASONING, Message, copy_value, normalise
 from pyruntime.chat.provenance import ControlTokens, Marker, Segment, strings_in, unused_character
 from pyruntime.chat.template_source import literals
 from pyruntime.errors import ParameterError, TemplateError
 from pyruntime.text.normalize import replace_lone_surrogates
 
 Undefined = Literal["strict", "reference"]
+# Whether a prompt ends inside the last message, and in which of its texts: True is the content.
+ContinueFinal = bool | Literal["reasoning_content"]
 Variables = dict[str, Any]
 
 _UNDEFINED_BEHAVIOURS = {"strict": "semi_strict", "reference": "lenient"}
@@ -96,7 +98,7 @@ class ChatTemplate:
         documents: Sequence[Mapping[str, Any]] | None = None,
         *,
         add_generation_prompt: bool = False,
-        continue_final_message: bool = False,
+        continue_final_message: ContinueFinal = False,
         **kwargs: Any,
     ) -> str:
         """The prompt as text, byte for byte what the reference renders.
@@ -106,7 +108,8 @@ class ChatTemplate:
             tools: descriptions of tools, each a mapping.
             documents: documents for retrieval, each a mapping.
             add_generation_prompt: end with what opens an assistant's turn.
-            continue_final_message: end inside the last message, so that the model goes on with it.
+            continue_final_message: end inside the last message, so that the model goes on with it: with its content, or,
+                with "reasoning_content", with its thinking.
             **kwargs: further variables of the template.
 
         Raises:
@@ -117,7 +120,7 @@ class ChatTemplate:
         variables = self._variables(messages, tools, documents, kwargs, add_generation_prompt=add_generation_prompt)
         if not continue_final_message:
             return self._render(variables)
-        cut = self._open_end(variables)
+        cut = self._open_end(variables, continue_final_message)
         return cut.apply(self._render(variables))
 
     def prompt(
@@ -127,7 +130,7 @@ class ChatTemplate:
         documents: Sequence[Mapping[str, Any]] | None = None,
         *,
         add_generation_prompt: bool = False,
-        continue_final_message: bool = False,
+        continue_final_message: ContinueFinal = False,
         **kwargs: Any,
     ) -> Prompt:
         """The prompt cut at the control tokens that the template itself wrote; arguments as `render`.
@@ -141,7 +144,7 @@ class ChatTemplate:
         marker = Marker(self._control_tokens, strings_in(variables))
 
         def rendered(inputs: Variables) -> str:
-            cut = self._open_end(inputs) if continue_final_message else None
+            cut = self._open_end(inputs, continue_final_message) if continue_final_message else None
             return cut.apply(self._render(inputs)) if cut else self._render(inputs)
 
         marked = rendered(marker.change_inputs(variables, marker.mark))
@@ -203,11 +206,12 @@ class ChatTemplate:
             "add_generation_prompt": bool(add_generation_prompt),
         }
 
-    def _open_end(self, variables: Variables) -> _OpenEnd:
+    def _open_end(self, variables: Variables, where: ContinueFinal) -> _OpenEnd:
         if variables["add_generation_prompt"]:
             allowed = "one of the two: a turn is either opened or continued"
             raise ParameterError("add_generation_prompt and continue_final_message", (True, True), allowed)
-        return _OpenEnd(variables["messages"], unused_character([self.source, *strings_in(variables)]))
+        sign = unused_character([self.source, *strings_in(variables)])
+        return _OpenEnd(variables["messages"][-1], sign, in_reasoning=where == "reasoning_content")
 
     def _render(self, variables: Variables) -> str:
         try:
@@ -240,21 +244,27 @@ class _OpenEnd:
     stripped from the message itself goes too, as in the reference.
 
     Args:
-        messages: normalised messages; the last one gets the sign.
+        message: the last, normalised message, which gets the sign.
         character: occurs nowhere else.
+        in_reasoning: whether the sign goes behind its thinking and not behind its content.
     """
 
-    def __init__(self, messages: list[dict[str, Any]], character: str) -> None:
+    def __init__(self, message: dict[str, Any], character: str, *, in_reasoning: bool) -> None:
         self._character = character
-        message = messages[-1]
+        signed = f"{character} "
+        if in_reasoning:
+            if not isinstance(message.get("reasoning_content"), str):
+                raise ParameterError("continue_final_message", "reasoning_content", "a last message with thinking")
+            message.update({name: message[name] + signed for name in REASONING if name in message})
+            return
         content = message.get("content")
         if isinstance(content, str):
-            message["content"] = f"{content}{character} "
+            message["content"] = content + signed
             return
         texts = [part for part in content or () if isinstance(part.get("text"), str)]
         if not texts:
             raise ParameterError("continue_final_message", True, "a last message with text to continue")
-        texts[-1]["text"] += f"{character} "
+        texts[-1]["text"] += signed
 
     def apply(self, rendered: str) -> str:
         """The rendering up to the sign.

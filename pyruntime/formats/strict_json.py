@@ -1,13 +1,14 @@
 """JSON from strangers: parsed with bounds, and without the liberties `json.loads` takes.
 
-Size and depth are checked before anything is built, so a hostile text costs one linear scan. Byte-order marks,
-repeated keys, NaN and Infinity are refused, because two readers would understand them differently. It does not
-know what the JSON means.
+Size and depth are checked before anything is built, so a hostile text costs one linear scan. Byte-order marks, repeated
+keys, NaN, Infinity and numbers that overflow to it are refused, because two readers would understand them differently. It
+does not know what the JSON means.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from itertools import accumulate
@@ -56,7 +57,9 @@ def parse_json(
 
 
 def strict_decoder(name: str) -> json.JSONDecoder:
-    """A decoder that refuses repeated keys (FormatError, with the key as its field), NaN and Infinity (ValueError)."""
+    """A decoder that refuses repeated keys (FormatError, with the key as its field), and with ValueError NaN, Infinity and
+    numbers that would become infinite.
+    """
 
     def pairs_to_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         table = dict(pairs)
@@ -68,7 +71,13 @@ def strict_decoder(name: str) -> json.JSONDecoder:
     def refuse_constant(text: str) -> NoReturn:
         raise ValueError(f"{text} is not JSON")
 
-    return json.JSONDecoder(object_pairs_hook=pairs_to_dict, parse_constant=refuse_constant)
+    def finite(text: str) -> float:
+        number = float(text)
+        if math.isinf(number):
+            raise ValueError(f"{text} is larger than any number here")
+        return number
+
+    return json.JSONDecoder(object_pairs_hook=pairs_to_dict, parse_constant=refuse_constant, parse_float=finite)
 
 
 def _values_in(data: bytes) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pyruntime.errors import ParameterError
 
 _SEED_LIMIT = 2**64
+_MOST_LOGPROBS = 20
 _LOWEST_TEMPERATURE = 1e-6  # below it, logits / temperature leaves the range in which float64 tells logits apart
 
 
@@ -30,6 +31,10 @@ class SamplingParams:
         seed: makes a run reproducible on one executor; None draws a fresh one.
         stop: the answer ends before the first of these strings; no part of one is ever shown.
         max_tokens: the longest answer in tokens; None means as far as the context reaches.
+        thinking_budget: tokens a model may think before its thinking is ended for it; None means no such limit. A model
+            that marks no thinking has none to end.
+        logprobs: also tell, of each token, its log-probability before any of these parameters, and those of so many of the
+            most probable tokens; None switches it off. It needs all logits, which costs time.
 
     Raises:
         ParameterError: a value is outside its interval or of the wrong type.
@@ -45,6 +50,8 @@ class SamplingParams:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     max_tokens: int | None = None
+    thinking_budget: int | None = None
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         _number("temperature", self.temperature, 0.0, 100.0)
@@ -60,6 +67,10 @@ class SamplingParams:
             _integer("seed", self.seed, 0, _SEED_LIMIT - 1)
         if self.max_tokens is not None:
             _integer("max_tokens", self.max_tokens, 1, None)
+        if self.thinking_budget is not None:
+            _integer("thinking_budget", self.thinking_budget, 0, None)
+        if self.logprobs is not None:
+            _integer("logprobs", self.logprobs, 0, _MOST_LOGPROBS)
         self._check_logit_bias()
         self._check_stop()
 

@@ -2,9 +2,9 @@
 
 The order of the steps is fixed:
 
-    copy of the logits → logit bias → presence and frequency penalty → temperature → top-k → top-p → min-p → draw
+    copy of the logits → mask → logit bias → presence and frequency penalty → temperature → top-k → top-p → min-p → draw
 
-Every step is invariant under adding a constant to all logits; penalties are subtracted and count generated
+The mask says which tokens are possible at all; without one all are. Every step is invariant under adding a constant to all logits; penalties are subtracted and count generated
 tokens only. There is no multiplicative repetition penalty: it treats positive and negative logits differently,
 so its effect depends on where the model happens to put zero.
 
@@ -24,19 +24,25 @@ import numpy as np
 import numpy.typing as npt
 
 from pyruntime.errors import ParameterError
+from pyruntime.sampling.logprobs import Logprobs, logprobs
 from pyruntime.sampling.shortlist import Shortlist, enough_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from pyruntime.sampling.mask import TokenMask
     from pyruntime.sampling.params import SamplingParams
 
 Floats = npt.NDArray[np.float64]
+Allowed = npt.NDArray[np.bool_]
 Ids = npt.NDArray[np.intp]
 
 
 def probabilities(
-    logits: npt.ArrayLike, params: SamplingParams, counts: Mapping[int, int] | None = None
+    logits: npt.ArrayLike,
+    params: SamplingParams,
+    counts: Mapping[int, int] | None = None,
+    allowed: Allowed | None = None,
 ) -> npt.NDArray[np.float64]:
     """The distribution the draw uses.
 
@@ -44,27 +50,31 @@ def probabilities(
         logits: (vocab,) finite numbers; -inf means impossible.
         params: the sampling parameters.
         counts: token id → how often it was generated so far.
+        allowed: (vocab,) which tokens are possible; all, if not given.
 
     Returns:
         (vocab,) float64 probabilities that sum to 1; 0 for every token that was filtered out.
 
     Raises:
-        ParameterError: a logit is NaN or +inf, or all are -inf, or an id is outside the vocabulary.
+        ParameterError: a logit is NaN or +inf, no token is possible, an id is outside the vocabulary, or the mask has
+            another size.
     """
     vector = np.asarray(logits, dtype=np.float64)
-    ids, kept = candidates(vector, params, counts or {})
+    ids, kept = candidates(vector, params, counts or {}, allowed)
     result = np.zeros(vector.shape[0], dtype=np.float64)
     result[ids] = kept
     return result
 
 
-def candidates(logits: npt.ArrayLike, params: SamplingParams, counts: Mapping[int, int]) -> tuple[Ids, Floats]:
+def candidates(
+    logits: npt.ArrayLike, params: SamplingParams, counts: Mapping[int, int], allowed: Allowed | None = None
+) -> tuple[Ids, Floats]:
     """The tokens that survive every filter and their probabilities, in ascending order of id.
 
     Returns:
         (n,) token ids and (n,) float64 probabilities that sum to 1.
     """
-    return _survivors(_adjust(logits, params, counts), params)
+    return _survivors(_adjust(logits, params, counts, allowed), params)
 
 
 def candidates_among(
@@ -119,10 +129,22 @@ def _survivors(adjusted: Floats, params: SamplingParams) -> tuple[Ids, Floats]:
 
 
 class Sampler:
-    """Draws the tokens of one answer: counts what it has drawn and owns the random stream."""
+    """Draws the tokens of one answer: counts what it has drawn and owns the random stream.
 
-    def __init__(self, params: SamplingParams) -> None:
+    Args:
+        params: the sampling parameters.
+        mask: says at each place which tokens are possible.
+
+    Attributes:
+        params: as given.
+        seed: of the random stream.
+        logprobs: what the model itself thought of the token drawn last; None unless the parameters ask for it.
+    """
+
+    def __init__(self, params: SamplingParams, mask: TokenMask | None = None) -> None:
         self.params = params
+        self.logprobs: Logprobs | None = None
+        self._mask = mask
         self.seed = params.seed if params.seed is not None else secrets.randbits(53)
         # random.Random.random() is the one stream that Python promises to keep the same across versions.
         self._random = random.Random(self.seed)
@@ -130,10 +152,18 @@ class Sampler:
 
     def sample(self, logits: npt.ArrayLike) -> int:
         """The next token id, drawn from `probabilities(logits, params, counts so far)`."""
-        return self._draw(*candidates(logits, self.params, self._counts))
+        allowed = self._mask.allowed() if self._mask else None
+        token_id = self._draw(*candidates(logits, self.params, self._counts, allowed))
+        if self._mask:
+            self._mask.accept(token_id)
+        if self.params.logprobs is not None:
+            self.logprobs = logprobs(logits, token_id, self.params.logprobs)
+        return token_id
 
     def shortlist(self) -> Shortlist | None:
         """What of the next logits `sample_among` needs; None when it is all of them, for `sample`."""
+        if self._mask or self.params.logprobs is not None:
+            return None
         return enough_for(self.params, adjustments(self.params, self._counts))
 
     def sample_among(self, ids: npt.NDArray[np.integer[Any]], logits: npt.ArrayLike, vocab_size: int) -> int:
@@ -151,10 +181,16 @@ class Sampler:
         return token_id
 
 
-def _adjust(logits: npt.ArrayLike, params: SamplingParams, counts: Mapping[int, int]) -> Floats:
+def _adjust(
+    logits: npt.ArrayLike, params: SamplingParams, counts: Mapping[int, int], allowed: Allowed | None
+) -> Floats:
     adjusted = np.array(logits, dtype=np.float64)
     if adjusted.ndim != 1 or adjusted.shape[0] == 0:
         raise ParameterError("logits", adjusted.shape, "one vector of at least one number")
+    if allowed is not None:
+        if allowed.shape != adjusted.shape:
+            raise ParameterError("allowed", allowed.shape, f"one truth value for each of {adjusted.shape[0]} tokens")
+        adjusted[~allowed] = -np.inf
     for token_id, change in _changes(params, counts, adjusted.shape[0]):
         adjusted[token_id] += change
     return adjusted

@@ -171,3 +171,28 @@ def test_the_default_models_template_renders_every_conversation_as_the_reference
             continue
         kwargs = arguments.pop("kwargs", {})
         assert template.render(**arguments, **kwargs) == case["expected"], case["conversation"]
+
+
+THINKS = (
+    "{% for m in messages %}[{{ m.role }}]{% if m.reasoning_content %}<think>\n{{ m.reasoning_content.strip('\n') }}"
+    "\n</think>\n{% endif %}{{ m.content }}[end]{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "where", "expected"),
+    [
+        ({"content": "half an ans"}, True, "[assistant]half an ans"),
+        ({"content": "a", "reasoning_content": "b"}, True, "[assistant]<think>\nb\n</think>\na"),
+        ({"content": "", "reasoning_content": "half a tho"}, "reasoning_content", "[assistant]<think>\nhalf a tho"),
+        ({"content": "", "thinking": "half "}, "reasoning_content", "[assistant]<think>\nhalf "),
+    ],
+)
+def test_a_prompt_can_end_inside_the_last_answer_or_its_thinking(message, where, expected):
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", **message}]
+    assert ChatTemplate(THINKS).render(messages, continue_final_message=where) == "[user]Hi[end]" + expected
+
+
+def test_thinking_that_is_not_there_cannot_be_continued():
+    with pytest.raises(ParameterError, match="a last message with thinking"):
+        ChatTemplate(THINKS).render([{"role": "assistant", "content": "a"}], continue_final_message="reasoning_content")

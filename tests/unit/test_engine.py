@@ -6,7 +6,16 @@ import pytest
 
 from pyruntime.engine import Engine
 from pyruntime.errors import BusyError, ContextOverflowError, ParameterError, StoppedError, UnsupportedError
-from pyruntime.events import CallInvalid, CallReady, Delta, Finished, PrefillProgress, PromptReady, ReasoningDelta
+from pyruntime.events import (
+    CallInvalid,
+    CallReady,
+    Delta,
+    Finished,
+    PrefillProgress,
+    PromptReady,
+    ReasoningDelta,
+    TokenScored,
+)
 from pyruntime.formats.source import BytesSource
 from pyruntime.sampling import SamplingParams
 from tests.tiny_model import (
@@ -139,10 +148,8 @@ def test_an_edited_earlier_message_cuts_the_cache_back_to_what_is_shared():
 
 
 def test_the_same_prompt_again_computes_its_last_token_only():
-    engine, executor = scripted_engine("One", "Two")
+    engine, _ = scripted_engine("One", "Two")
     first = answer(engine, user("Hi"))
-    executor._scripts = [[*b"Two", IM_END]]
-    executor._script = []
     events = answer(engine, user("Hi"))
     assert events[0].cached_tokens == first[0].prompt_tokens - 1
 
@@ -168,7 +175,6 @@ def test_cancel_during_decode_keeps_the_partial_answer_and_a_consistent_cache():
     finished = asyncio.run(run())[-1]
     assert (finished.reason, finished.text) == ("cancelled", "He")
     assert tuple(executor.tokens) == engine.kv_tokens
-    executor._script = []
     assert answer(engine, user("Next"))[-1].text == "Again"
 
 
@@ -259,7 +265,8 @@ def test_cancel_stops_what_is_being_computed_and_nothing_later():
         return event
 
     assert asyncio.run(run()).reason == "cancelled"
-    assert executor.is_stopped  # it met no computation any more
+    assert not executor.is_stopped  # it met no computation any more, and is taken back
+    assert engine.logits([1]).shape[0] == 1
     assert answer(engine, user("Next"))[-1].reason == "stop"
 
 
@@ -361,7 +368,7 @@ def test_a_second_request_while_one_runs_is_refused_and_the_first_goes_on():
 
 
 def test_an_answer_that_is_abandoned_leaves_the_engine_usable():
-    engine, executor = scripted_engine("Hello", "Again")
+    engine, _ = scripted_engine("Hello", "Again")
 
     async def run():
         events = engine.chat(user("Hi"), GREEDY)
@@ -371,7 +378,6 @@ def test_an_answer_that_is_abandoned_leaves_the_engine_usable():
         await events.aclose()
 
     asyncio.run(run())
-    executor._script = []
     assert answer(engine, user("Next"))[-1].text == "Again"
 
 
@@ -381,7 +387,7 @@ def test_a_failure_in_the_executor_reaches_the_caller_and_leaves_the_engine_usab
     with pytest.raises(RuntimeError, match="broke"):
         answer(engine, user("Hi"))
     assert tuple(executor.tokens) == engine.kv_tokens
-    executor.fail_after, executor._script = None, []
+    executor.fail_after = None
     assert answer(engine, user("Next"))[-1].text == "Again"
 
 
@@ -403,6 +409,50 @@ def test_thinking_that_the_prompt_opened_is_thinking_from_the_first_token():
     engine, _ = scripted_engine([*b"hm", UNTHINK, *b"Yes"], tokenizer__chat_template=TAG_TEMPLATE)
     finished = answer(engine, user("Hi"), open_thinking=True)[-1]
     assert (finished.text, finished.reasoning) == ("Yes", "hm")
+
+
+@pytest.mark.parametrize(
+    ("budget", "thought"), [(0, ""), (3, "abc"), (4, "abcd"), (5, "abcde"), (6, "abcde"), (None, "abcde")]
+)
+def test_thinking_ends_when_its_budget_is_used_up_as_the_template_ends_it(budget, thought):
+    end = [*b"\n", UNTHINK, *b"\n\n"]
+    # The model goes on from what it is made to have said.
+    is_cut = budget is not None and budget < len("abcde\n")
+    thinking = [*b"abcde\n"][: budget if is_cut else None]
+    script = [*thinking, *b"Yes"] if is_cut else [*thinking, UNTHINK, *b"\n\nYes"]
+    engine, executor = scripted_engine(script, tokenizer__chat_template=TAG_TEMPLATE)
+    params = SamplingParams(temperature=0, thinking_budget=budget)
+    finished = answer(engine, user("Hi"), params, open_thinking=True)[-1]
+    assert (finished.reasoning, finished.text) == (thought, "Yes")
+    if is_cut:
+        written = executor.tokens[finished.usage.prompt_tokens :]
+        assert written[: len(thinking) + len(end)] == [*thinking, *end]
+        assert finished.usage.new_tokens == len(thinking) + len(end) + 3
+
+
+def test_the_budget_counts_thinking_that_the_model_opened_itself_and_no_other_token():
+    engine, _ = scripted_engine([*b"Hm. ", THINK, *b"ab", *b"So."], tokenizer__chat_template=TAG_TEMPLATE)
+    finished = answer(engine, user("Hi"), SamplingParams(temperature=0, thinking_budget=2))[-1]
+    assert (finished.reasoning, finished.text) == ("ab", "Hm.So.")
+
+
+def test_log_probabilities_are_told_of_every_token_of_the_answer_when_they_are_asked_for():
+    engine, _ = scripted_engine([*"é!".encode()])
+    events = answer(engine, user("Hi"), SamplingParams(temperature=0, logprobs=3))
+    scored = [event.logprobs for event in events if isinstance(event, TokenScored)]
+    assert [one.token_id for one in scored] == [*"é!".encode()]
+    # One logit is 50 and the others are 0.
+    assert scored[0].top[0] == (scored[0].token_id, pytest.approx(0, abs=1e-9))
+    assert [round(value) for _, value in scored[0].top[1:]] == [-50, -50]
+    assert [type(event) for event in events[2:-1]] == [TokenScored, TokenScored, Delta, TokenScored, Delta]
+    assert not any(isinstance(event, TokenScored) for event in answer(scripted_engine("a")[0], user("Hi")))
+
+
+def test_of_tokens_that_end_the_thinking_nothing_is_told():
+    engine, _ = scripted_engine([*b"aYes"], tokenizer__chat_template=TAG_TEMPLATE)
+    params = SamplingParams(temperature=0, thinking_budget=1, logprobs=0)
+    events = answer(engine, user("Hi"), params, open_thinking=True)
+    assert [e.logprobs.token_id for e in events if isinstance(e, TokenScored)] == [*b"aYes"]
 
 
 def test_a_call_is_told_once_when_it_is_complete_and_its_raw_text_is_never_shown():

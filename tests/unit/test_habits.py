@@ -19,7 +19,9 @@ ROOMS = {
     "delivery": {"formats"},
     "model": {"weights"},
     "chat": {"text"},
+    "tools": set(),
     "engine": {"chat", "delivery", "model", "sampling", "text", "weights"},
+    "conversation": {"engine", "tools"},
     "cli": {"engine"},
 }
 # Modules beside the rooms, and the room whose rights they have.
@@ -31,6 +33,7 @@ FRONT = {
     "executors": "engine",
     "opening": "engine",
     "tables_cache": "engine",
+    "turns": "engine",
 }
 OUTSIDE = {"numpy", "minijinja"}
 BROWSER = {"js", "pyodide", "pyscript", "pyodide_js", "polyscript"}

@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyruntime.chat.call_format import CallFormat
 from pyruntime.chat.marks import Marks, ends_inside_thinking, find_marks
 from pyruntime.chat.output import ContentText, OutputParser, ReasoningText
-from pyruntime.chat.tool_calls import InvalidToolCall, ToolCall
+from pyruntime.chat.tool_calls import InvalidToolCall, JsonBody, ToolCall
 from pyruntime.text.stream import StreamDecoder
 from tests.tiny_model import TAG_TEMPLATE, open_tiny
 
 THINK, UNTHINK, CALL, UNCALL = 900, 901, 902, 903
 MARK_TEXTS = {THINK: b"<think>", UNTHINK: b"</think>", CALL: b"<tool_call>", UNCALL: b"</tool_call>"}
-MARKS = Marks(think=(THINK, UNTHINK), call=(CALL, UNCALL))
-TOOLS = ("add", "a", "b", "f", "sh", "now")
+MARKS = Marks(think=(THINK, UNTHINK), call=CallFormat(JsonBody(), CALL, UNCALL))
+TOOLS = {name: {} for name in ("add", "a", "b", "f", "sh", "now")}
 
 
 class Chunks:
@@ -78,6 +79,11 @@ def test_every_part_goes_where_the_marks_say(chunks, expected):
 def test_a_prompt_that_opened_thinking_goes_on_inside_it():
     assert run(["ok", UNTHINK, "A"], inside_thinking=True)[:2] == ("ok", "A")
     assert run(["ok"], inside_thinking=True)[:2] == ("ok", "")
+
+
+def test_thinking_that_goes_on_begins_with_the_white_space_it_goes_on_with():
+    assert run([" then", UNTHINK, "A"], inside_thinking=True, continues=True)[:2] == (" then", "A")
+    assert run([" then", UNTHINK, "A"], inside_thinking=True)[:2] == ("then", "A")
 
 
 def test_without_marks_nothing_is_held_back():
@@ -147,8 +153,9 @@ def test_every_thinking_and_call_case_of_the_shared_corpus_holds(shared):
 
 def test_the_marks_are_found_in_what_the_template_writes():
     model = open_tiny(tokenizer__chat_template=TAG_TEMPLATE)
-    found = find_marks(model.template, model.tokenizer.control_ids)
-    assert found == Marks(think=(260, 261), call=(262, 263), turn_end=257)
+    found = find_marks(model.template, model.tokenizer)
+    end_of_thinking = (*b"\n", 261, *b"\n\n")
+    assert found == Marks((260, 261), end_of_thinking, CallFormat(JsonBody(), 262, 263), turn_end=257)
 
 
 def test_a_template_that_opens_every_part_alike_marks_no_thinking():
@@ -157,12 +164,12 @@ def test_a_template_that_opens_every_part_alike_marks_no_thinking():
         "<|tool|>{{ m.content }}<|im_end|>{% endfor %}"
     )
     model = open_tiny(tokenizer__chat_template=source)
-    assert find_marks(model.template, model.tokenizer.control_ids).think is None
+    assert find_marks(model.template, model.tokenizer).think is None
 
 
 def test_a_template_without_thinking_and_calls_has_no_such_marks():
     model = open_tiny()
-    assert find_marks(model.template, model.tokenizer.control_ids) == Marks(turn_end=257)
+    assert find_marks(model.template, model.tokenizer) == Marks(turn_end=257)
 
 
 def test_thinking_opened_by_the_prompt_is_seen_in_its_ids():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pyruntime.errors import ParameterError
 from pyruntime.sampling import Sampler, SamplingParams, probabilities
+from pyruntime.sampling.logprobs import logprobs
 
 PLAIN = {"temperature": 1.0, "min_p": 0.0}
 LOGITS = [2.0, 1.0, 0.5, 0.0, -1.0, -3.0]
@@ -142,6 +143,68 @@ def test_the_sampler_counts_what_it_drew_for_the_penalties():
     assert [sampler.sample([1.0, 0.5, 0.0]) for _ in range(3)] == [0, 1, 2]
 
 
+def test_a_mask_comes_before_everything_else_and_lets_only_what_it_allows_through():
+    allowed = np.array([False, True, False, True, True, True])
+    found = probabilities(LOGITS, SamplingParams(**PLAIN), {}, allowed)
+    expected = softmax([LOGITS[i] for i in (1, 3, 4, 5)])
+    assert found == pytest.approx([0, expected[0], 0, *expected[1:]], abs=1e-15)
+    # No bias brings back what the mask forbids; filters count among what is left.
+    params = SamplingParams(**{**PLAIN, "top_k": 1, "logit_bias": {0: 100.0}})
+    assert np.flatnonzero(probabilities(LOGITS, params, {}, allowed)).tolist() == [1]
+
+
+def test_a_mask_of_another_size_or_that_allows_nothing_is_an_error():
+    with pytest.raises(ParameterError, match="allowed"):
+        probabilities(LOGITS, SamplingParams(), {}, np.ones(5, dtype=bool))
+    with pytest.raises(ParameterError, match="No token is possible here"):
+        probabilities(LOGITS, SamplingParams(), {}, np.zeros(6, dtype=bool))
+
+
+class Alternating:
+    """Allows even and odd tokens in turn, after a first one that is free."""
+
+    def __init__(self):
+        self.seen = []
+
+    def allowed(self):
+        return np.arange(6) % 2 == len(self.seen) % 2 if self.seen else None
+
+    def accept(self, token_id):
+        self.seen.append(token_id)
+
+
+def test_a_sampler_with_a_mask_asks_it_at_each_place_and_tells_it_what_came():
+    mask = Alternating()
+    sampler = Sampler(SamplingParams(temperature=0), mask)
+    assert sampler.shortlist() is None
+    assert [sampler.sample(LOGITS) for _ in range(4)] == [0, 1, 0, 1]
+    assert mask.seen == [0, 1, 0, 1]
+
+
+def test_log_probabilities_are_those_of_the_model_whatever_the_parameters_do():
+    params = SamplingParams(temperature=0, logit_bias={5: 100.0}, logprobs=2)
+    sampler = Sampler(params)
+    assert sampler.shortlist() is None
+    assert sampler.sample(LOGITS) == 5
+    logs = [math.log(p) for p in softmax(LOGITS)]
+    assert sampler.logprobs.token_id == 5
+    assert sampler.logprobs.logprob == pytest.approx(logs[5])
+    assert sampler.logprobs.top == ((0, pytest.approx(logs[0])), (1, pytest.approx(logs[1])))
+
+
+@pytest.mark.parametrize(("count", "ids"), [(0, []), (2, [1, 3]), (3, [1, 3, 4]), (9, [1, 3, 4, 0, 2])])
+def test_the_most_probable_tokens_come_best_first_and_lower_ids_first_among_equals(count, ids):
+    found = logprobs([0.0, 2.0, -math.inf, 2.0, 2.0], 2, count)
+    assert [token_id for token_id, _ in found.top] == ids
+    assert found.logprob == -math.inf
+
+
+def test_without_being_asked_for_there_are_no_log_probabilities():
+    sampler = Sampler(SamplingParams())
+    sampler.sample(LOGITS)
+    assert sampler.logprobs is None
+
+
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
@@ -155,6 +218,8 @@ def test_the_sampler_counts_what_it_drew_for_the_penalties():
         ("presence_penalty", "much", "a number"),
         ("seed", -1, "[0,"),
         ("max_tokens", 0, ">= 1"),
+        ("thinking_budget", -1, ">= 0"),
+        ("logprobs", 21, "[0, 20]"),
         ("stop", "text", "tuple"),
         ("stop", ("",), "at least one character"),
         ("logit_bias", {"a": 1.0}, "an integer"),

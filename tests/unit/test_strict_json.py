@@ -23,6 +23,7 @@ def test_json_is_parsed():
         (b'{"a": 1, "b": 2, "a": 1}', "x.json: 'a': the key occurs twice in one object"),
         (b"NaN", "x.json: JSON: not a JSON text (NaN is not JSON)"),
         (b"[-Infinity]", "x.json: JSON: not a JSON text (-Infinity is not JSON)"),
+        (b'{"a": 1e999}', "x.json: JSON: not a JSON text (1e999 is larger than any number here)"),
         (b"\xef\xbb\xbf{}", "x.json: JSON: not a JSON text ("),
         (b"\xff", "x.json: JSON: not a JSON text ("),
         (b"", "x.json: JSON: not a JSON text ("),
