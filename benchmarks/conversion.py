@@ -10,7 +10,7 @@ float32 values that the stored bytes mean.
 
 from __future__ import annotations
 
-import sys
+import argparse
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,6 +49,9 @@ def _share(difference: NDArray[np.float32], weights: NDArray[np.float32]) -> flo
 
 def main() -> int:
     """Measure and print; the exit code."""
+    argparse.ArgumentParser(
+        description="Prints what is lost where the kernels keep weights in another form."
+    ).parse_args()
     path = best_library(build_native())
     if path is None:
         raise ToolingError("the native kernels do not load here")
@@ -63,7 +66,3 @@ def main() -> int:
         added = added_error(library, data, type_name, format_)
         print(f"| {type_name} | {format_} | {bits} | {own:.3%} | {added:.3%} |")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
