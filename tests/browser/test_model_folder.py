@@ -107,7 +107,7 @@ def test_the_kernels_in_the_page_read_a_folder_in_half_precision(page, problems,
     chat = ChatPage(page).open(
         f"{server(model=seed_for_model(path)).url}?temperature=0&max-tokens={TOKENS}&executor=wasm"
     )
-    assert page.locator("#model").inner_text() == "half · wasm · 256 tokens of context"
+    assert page.locator("#model").inner_text() == "half · wasm, BF16 weights in 8 bits · 256 tokens of context"
     chat.ask(QUESTION)
     expect(chat.answer).to_have_attribute("data-state", "done")
     assert int(chat.answer.get_attribute("data-new-tokens")) > 0
