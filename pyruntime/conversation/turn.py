@@ -180,9 +180,10 @@ class Turn:
                     yield ToolRoundsExhausted(MOST_TOOL_ROUNDS)
                     return
                 yield self._machine.move(State.TOOL_CALL)
-                async with aclosing(self._run_calls(calls)) as results:
-                    async for event in results:
-                        yield event
+                if not self._is_cancelled():
+                    async with aclosing(self._run_calls(calls)) as results:
+                        async for event in results:
+                            yield event
                 if self._is_cancelled():
                     return
             async with aclosing(self._answer()) as events:
@@ -285,7 +286,7 @@ class Turn:
         # After a stop, what had come is not lost because something before it had not.
         for result in [results[call.id] for call in waiting if call.id in results]:
             yield self._add(self._result_node(result))
-        for other in self._plan.others:
+        for other in self._plan.others if results else ():
             leaf = self.tree.leaf
             yield self._add(replace(other, id=self._host.new_id(), parent=leaf.id if leaf else None))
         self._plan = replace(self._plan, others=())
