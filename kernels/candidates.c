@@ -39,6 +39,10 @@ static float largest_logit(const float *logits, i32 n) {
   return bad == 0 ? most : __builtin_inff();
 }
 
+static float largest_of_16(const float *x) {
+  return max_lanes(max_f32(max_f32(load_f32(x), load_f32(x + 4)), max_f32(load_f32(x + 8), load_f32(x + 12))));
+}
+
 // The `most` largest of those logits that lie at most `below` under the largest; of equal ones the earlier win. Writes
 // their ids and behind these their values; ids are ascending if there are fewer than `most`. `found` has room for `most`
 // of both. Returns how many there are, or -1 if a logit is not finite.
@@ -47,18 +51,22 @@ EXPORT(candidates) i32 candidates(const float *logits, i32 n, float below, i32 m
   if (largest * 0.0f != 0) return -1;
   i32 *ids = found, count = 0;
   float *values = (float *)(found + most);
-  for (i32 i = 0; i < n; i++) {
-    float value = logits[i];
-    if (!(value >= floor)) continue;
-    if (count < most) {
-      ids[count] = i, values[count] = value;
-      // A heap of the largest so far, whose least is what a newcomer must exceed.
-      if (++count == most) {
-        for (i32 place = count / 2 - 1; place >= 0; place--) sift_down(values, ids, count, place);
+  for (i32 start = 0; start < n; start += 16) {
+    i32 end = start + 16 < n ? start + 16 : n;
+    if (end - start == 16 && largest_of_16(logits + start) < floor) continue;  // nearly always
+    for (i32 i = start; i < end; i++) {
+      float value = logits[i];
+      if (!(value >= floor)) continue;
+      if (count < most) {
+        ids[count] = i, values[count] = value;
+        // A heap of the largest so far, whose least is what a newcomer must exceed.
+        if (++count == most) {
+          for (i32 place = count / 2 - 1; place >= 0; place--) sift_down(values, ids, count, place);
+        }
+      } else if (most > 0 && value > values[0]) {
+        ids[0] = i, values[0] = value;
+        sift_down(values, ids, count, 0);
       }
-    } else if (most > 0 && value > values[0]) {
-      ids[0] = i, values[0] = value;
-      sift_down(values, ids, count, 0);
     }
   }
   for (i32 i = 0; i < count; i++) ((float *)ids)[count + i] = values[i];

@@ -57,6 +57,7 @@ class App:
             js.performance.clearMarks("tinypylm:" + name)
         self._painted = False
         self._mark("send")
+        self._link.stop_at_once()  # what is computed while nobody waits; the answer takes the word back
         for message in self._session.conversation.messages[-2:]:
             self._add(message)
         self._do(request)
