@@ -1,4 +1,5 @@
-"""How faithful the kernels are: `python -m benchmarks quality [--model FILE] [--tokens N]`. Prints a table and JSON.
+"""How faithful the kernels are: `python -m benchmarks quality [--model FILE] [--tokens N] [--llama PYTHON]`.
+Prints a table and JSON.
 
 The text is a frozen copy of our own prose (`data/quality.txt`). It is cut into windows that each start from an empty
 cache. For every position the kernels' distribution is compared with that of the numpy executor, which computes in float32
@@ -9,7 +10,7 @@ on the same weights (dequantised):
     ppl     perplexity: exp of the mean negative log probability of the token that follows
 
 What rows of a table mean: `default` is what a user gets, `precise` has 16-bit activations everywhere, `int8 cache` the
-smaller KV cache.
+smaller KV cache; `llama.cpp` is that on the same file and the same ids, if a Python that has llama-cpp-python is named.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +36,8 @@ from tooling.kernels import build_native
 from tooling.pins import read_pins
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from numpy.typing import NDArray
 
     from pyruntime.model.executor import Executor
@@ -69,32 +74,52 @@ class Score:
         }
 
 
-def measure(model: OpenedModel, n_tokens: int, window: int) -> dict[str, dict[str, float]]:
-    """Mode → its means, and "float32" → the reference's perplexity."""
-    ids = model.tokenizer.encode(TEXT.read_text(encoding="utf-8"))[:n_tokens]
+def measure(
+    model: OpenedModel, windows: list[list[int]], others: Mapping[str, Sequence[Path]]
+) -> dict[str, dict[str, float]]:
+    """Mode → its means, and "float32" → the reference's perplexity.
+
+    Args:
+        model: what is measured.
+        windows: token ids, each from an empty cache.
+        others: name of somebody else → a file of logits for each window.
+    """
+    window = max(map(len, windows))
     common = (model.config, model.weights)
     build_native()
     executors: dict[str, Executor] = {"float32": run_without_waiting(build_numpy_executor(*common, context=window))}
     for name, settings in MODES.items():
         executors[name] = run_without_waiting(native_executor.build(*common, context=window, settings=settings))
-    scores = {name: Score() for name in executors}
-    for start in range(0, len(ids), window):
-        part = ids[start : start + window]
-        following = np.array(part[1:])
-        reference = _log_probabilities(executors["float32"], part)
+    scores = {name: Score() for name in (*executors, *others)}
+    for number, ids in enumerate(windows):
+        following = np.array(ids[1:])
+        reference = _log_probabilities(_logits(executors["float32"], ids))
         for name, executor in executors.items():
-            found = reference if name == "float32" else _log_probabilities(executor, part)
+            found = reference if name == "float32" else _log_probabilities(_logits(executor, ids))
             scores[name].add(reference, found, following)
-        print(f"  {start + len(part)} of {len(ids)} tokens", file=sys.stderr, flush=True)
+        for name, files in others.items():
+            scores[name].add(reference, _log_probabilities(np.load(files[number])), following)
+        print(f"  window {number + 1} of {len(windows)}", file=sys.stderr, flush=True)
     return {name: score.result() for name, score in scores.items()}
 
 
-def _log_probabilities(executor: Executor, ids: list[int]) -> NDArray[np.float64]:
+def _logits(executor: Executor, ids: list[int]) -> NDArray[np.float32]:
     executor.reset()
-    logits = executor.forward_all(ids).astype(np.float64)
+    return executor.forward_all(ids)
+
+
+def _log_probabilities(found: NDArray[np.float32]) -> NDArray[np.float64]:
+    logits = found.astype(np.float64)
     logits -= logits.max(axis=1, keepdims=True)
     logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
     return logits
+
+
+def _by_llama(python: Path, model: Path, windows: list[list[int]], folder: Path) -> list[Path]:
+    """Files of llama.cpp's logits, one for each window."""
+    script = Path(__file__).with_name("llama_logits.py")
+    subprocess.run([python, script, model, folder], input=json.dumps(windows), text=True, check=True)
+    return [folder / f"{number}.npy" for number in range(len(windows))]
 
 
 def main() -> int:
@@ -103,10 +128,18 @@ def main() -> int:
     parser.add_argument("--model", type=Path, help="a GGUF file (default: the site's default model)")
     parser.add_argument("--tokens", type=int, default=2560, help="how many tokens of the text (default %(default)s)")
     parser.add_argument("--window", type=int, default=512, help="tokens from an empty cache (default %(default)s)")
+    parser.add_argument(
+        "--llama", type=Path, metavar="PYTHON", help="a Python that has llama-cpp-python, to be paired with"
+    )
     options = parser.parse_args()
     default = read_pins().model
-    model = open_model(options.model or cache.obtain([default])[default.name])
-    results = measure(model, options.tokens, options.window)
+    path = options.model or cache.obtain([default])[default.name]
+    model = open_model(path)
+    ids = model.tokenizer.encode(TEXT.read_text(encoding="utf-8"))[: options.tokens]
+    windows = [ids[start : start + options.window] for start in range(0, len(ids), options.window)]
+    with tempfile.TemporaryDirectory() as folder:
+        others = {"llama.cpp": _by_llama(options.llama, path, windows, Path(folder))} if options.llama else {}
+        results = measure(model, windows, others)
     print("| mode | KL | top-1 | ppl |\n|---|---|---|---|")
     for name, result in results.items():
         print(f"| {name} | {result['kl']:.6f} | {result['top1']:.2%} | {result['perplexity']:.3f} |")
