@@ -26,6 +26,7 @@ from pyruntime import __version__
 from pyruntime.engine import EXECUTORS, Engine, OpenedModel, open_model
 from pyruntime.errors import TinyPyLMError
 from pyruntime.events import Delta, Finished
+from pyruntime.formats.string_array import StringArray
 from pyruntime.sampling import SamplingParams
 from pyruntime.text import Tokenizer
 
@@ -243,7 +244,7 @@ def _report(model: OpenedModel) -> dict[str, dict[str, Any]]:
 
 
 def _shown(value: Any) -> Any:
-    if isinstance(value, list | tuple) and len(value) > 8:
+    if isinstance(value, list | tuple | StringArray) and len(value) > 8:
         return f"{len(value)} values, first {list(value[:3])}"
     if isinstance(value, str) and len(value) > _SHOWN_METADATA:
         return value[: _SHOWN_METADATA - 1] + "…"

@@ -14,6 +14,8 @@ import js
 from pyruntime.delivery.memory_browser import release
 from pyruntime.delivery.store import RunningHash
 
+_PIECE = 256 * 1024
+
 
 class BrowserChunk:
     """`buffer` is a JavaScript ArrayBuffer."""
@@ -34,7 +36,10 @@ class BrowserChunk:
         return digest.hex()
 
     def feed(self, running: RunningHash) -> None:
-        running.update(self.buffer.to_memoryview())
+        # In pieces: a whole chunk in Python's memory would make it larger for good.
+        for start in range(0, self.size, _PIECE):
+            view = js.Uint8Array.new(self.buffer, start, min(_PIECE, self.size - start))
+            running.update(view.to_memoryview())
 
     def release(self) -> None:
         release(self.buffer)

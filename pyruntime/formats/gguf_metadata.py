@@ -12,11 +12,14 @@ Layout: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 from __future__ import annotations
 
 import struct
+from array import array
 from typing import Any, NoReturn
 
 from pyruntime.errors import FormatError, UnsupportedError, label, shorten
+from pyruntime.formats.string_array import StringArray
 
 MAX_KEY_BYTES = 65_535  # the specification's own bound
+_LONG = 1024  # strings of a list that is kept as bytes
 MAX_ITEMS = 2_097_152  # array items in a whole file; a 262k-token vocabulary with its merges has 1.3 million
 
 _BOOL, _STRING, _ARRAY = 7, 8, 9
@@ -86,7 +89,8 @@ class Cursor:
 
 
 def read_metadata(cursor: Cursor, count: int) -> dict[str, Any]:
-    """`count` pairs of key and value. Values are int, float, bool, str, or lists of them.
+    """`count` pairs of key and value. Values are int, float, bool, str, or lists of them;
+    a long list of str is a `StringArray`.
 
     Raises:
         FormatError: naming the key.
@@ -118,7 +122,7 @@ def _read_value(cursor: Cursor, kind: int, field: str) -> Any:
     return _read_numbers(cursor, kind, 1, field)[0]
 
 
-def _read_array(cursor: Cursor, field: str) -> list[Any]:
+def _read_array(cursor: Cursor, field: str) -> list[Any] | StringArray:
     kind = _read_type(cursor, field)
     count = cursor.length(field)
     if count > cursor.items_left:
@@ -142,23 +146,26 @@ def _read_numbers(cursor: Cursor, kind: int, count: int, field: str) -> list[Any
     return [number == 1 for number in numbers]
 
 
-def _read_strings(cursor: Cursor, count: int, field: str) -> list[str]:
+def _read_strings(cursor: Cursor, count: int, field: str) -> list[str] | StringArray:
     data, end, start, position, unpack = cursor.data, len(cursor.data), 0, cursor.position, _LENGTH.unpack_from
-    strings: list[str] = []
-    append = strings.append
+    first, bounds = position, array("I")  # a header is far below 4 GiB
+    append = bounds.append
     try:
         for _ in range(count):
             start = position + 8
             position = start + unpack(data, position)[0]
             if position > end:
                 break
-            append(data[start:position].decode())
+            data[start:position].decode()
+            append(start - first)
+            append(position - first)
         else:
             cursor.position = position
-            return strings
+            strings = StringArray(data[first:position], bounds)
+            return strings if count > _LONG else list(strings)
     except (struct.error, UnicodeDecodeError):
         pass
     cursor.position = start - 8
-    where = f"{field}: item {len(strings)}"
+    where = f"{field}: item {len(bounds) // 2}"
     cursor.text(cursor.length(where), where)
     raise AssertionError("the item that stopped the loop is at fault")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from pyruntime.errors import FormatError, ParameterError, UnsupportedError, shorten
+from pyruntime.formats.string_array import StringArray
 from pyruntime.model.config_fields import Fields
 from pyruntime.model.rope import (
     DividedFrequencies,
@@ -264,7 +265,7 @@ def _vocab_size(fields: Fields, tensors: Mapping[str, TensorInfo], hidden: int, 
     said = fields.integer("vocab_size", 1, 1 << 24, default=rows)
     if said != rows:
         fields.fail("vocab_size", f"{said} while the embedding has {rows} rows", allowed=str(rows))
-    if isinstance(tokens, list) and len(tokens) > rows:
+    if isinstance(tokens, list | StringArray) and len(tokens) > rows:
         problem = f"{len(tokens)} tokens while the embedding has {rows} rows"
         raise FormatError(fields.file, "tokenizer.ggml.tokens", problem, allowed=f"at most {rows}")
     return rows

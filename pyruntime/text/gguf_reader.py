@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from pyruntime.errors import FormatError, UnsupportedError, shorten
+from pyruntime.formats.string_array import StringArray
 from pyruntime.text.bpe import MergeError, resolve_merges
 from pyruntime.text.byte_alphabet import all_to_bytes
 from pyruntime.text.json_steps import DIGITS, GPT2_SPLIT
@@ -139,6 +140,8 @@ class _Keys:
         value = self._metadata.get(self.prefix + key)
         if value is None:
             raise self.error(key, "missing")
+        if isinstance(value, StringArray):
+            value = list(value)
         if not isinstance(value, list | tuple) or set(map(type, value)) - {type_}:
             raise self.error(key, shorten(value), allowed=f"an array, each item {self._NAMES[type_]}")
         return value

@@ -13,6 +13,7 @@ from pyruntime.errors import FormatError
 from pyruntime.formats.gguf import FIRST_READ_BYTES, MAX_HEADER_BYTES, parse_gguf, read_gguf
 from pyruntime.formats.gguf_metadata import PrefixTooShortError
 from pyruntime.formats.source import BytesSource, FileSource, run_without_waiting
+from pyruntime.formats.string_array import StringArray
 from pyruntime.formats.tensor_types import TENSOR_TYPES
 from tests import gguf_writer
 from tests.gguf_writer import Typed, gguf_bytes, write_gguf
@@ -199,3 +200,17 @@ def test_the_parsed_header_cannot_be_changed():
     file = read(gguf_bytes(ARCHITECTURE, {}))
     with pytest.raises(TypeError):
         file.metadata["x"] = 1
+
+
+def test_a_long_list_of_strings_is_kept_as_bytes_and_reads_like_a_list():
+    strings = [f"é{n}" for n in range(5000)]
+    found = read(gguf_bytes(ARCHITECTURE | {"x.y": strings}, {})).metadata["x.y"]
+    assert isinstance(found, StringArray)
+    assert (len(found), found[0], found[-1], found[7:9]) == (5000, "é0", "é4999", ["é7", "é8"])
+    assert found == strings
+    assert list(found) == strings
+    assert hash(found) == hash(found)
+    assert found != strings[:-1]
+    assert found != "é"
+    with pytest.raises(IndexError):
+        found[5000]
