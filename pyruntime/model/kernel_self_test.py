@@ -8,6 +8,7 @@ is loaded; whoever asks falls back to another executor.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,8 +66,8 @@ async def computes_rightly(host: KernelHost) -> bool:
     )
     host.allocate(arena.end)
     try:
-        random = np.random.default_rng(1)
-        rows = random.uniform(-1, 1, (_TOKENS, _COLUMNS)).astype(np.float32)
+        random = Random(1)  # numpy's own would load a megabyte of modules in a browser
+        rows = _bytes(random, (_TOKENS, _COLUMNS)).view(np.int8).astype(np.float32) / np.float32(128)
         host.write(places.floats, rows)
         for type_ in _TYPES:
             weights = await _load(host, places, type_, random)
@@ -82,10 +83,10 @@ async def computes_rightly(host: KernelHost) -> bool:
         host.close()
 
 
-async def _load(host: KernelHost, places: _Places, type_name: str, random: np.random.Generator) -> NDArray[np.float32]:
+async def _load(host: KernelHost, places: _Places, type_name: str, random: Random) -> NDArray[np.float32]:
     """Random weights: repacked by the host, and as floats."""
     type_ = TENSOR_TYPES[type_name]
-    blocks = random.integers(0, 256, (_ROWS * _COLUMNS // type_.block_size, type_.block_bytes), np.uint8)
+    blocks = _bytes(random, (_ROWS * _COLUMNS // type_.block_size, type_.block_bytes))
     blocks[:, :2] = np.frombuffer(np.float16(0.01).tobytes(), np.uint8)
     if type_name == "Q4_1":
         blocks[:, 2:4] = np.frombuffer(np.float16(-0.07).tobytes(), np.uint8)
@@ -93,6 +94,10 @@ async def _load(host: KernelHost, places: _Places, type_name: str, random: np.ra
     span = RowRange(0, len(data), _ROWS, _COLUMNS, number("SOURCE", type_name), format_, places.panels, 0)
     await host.load_rows(BytesSource(data), span, places.staging)
     return dequantize(data, type_name, (_ROWS, _COLUMNS))
+
+
+def _bytes(random: Random, shape: tuple[int, int]) -> NDArray[np.uint8]:
+    return np.frombuffer(bytearray(random.randbytes(shape[0] * shape[1])), np.uint8).reshape(shape)
 
 
 def _multiply(host: KernelHost, places: _Places, type_name: str, form: str) -> NDArray[np.float32]:
