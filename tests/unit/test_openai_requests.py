@@ -221,6 +221,18 @@ def test_an_answer_that_is_cut_off_behind_a_call_has_ended_by_its_length():
     assert (len(choice.message.tool_calls), choice.finish_reason) == (1, "length")
 
 
+def test_a_function_is_shown_to_the_model_without_what_is_none_of_its_business():
+    template = "{% for t in tools or [] %}{{ t|tojson }}{% endfor %}" + TAG_TEMPLATE
+    client, _, executor = client_of("ok", tokenizer__chat_template=template)
+    ask(client, tools=[{**ADD, "function": {**ADD["function"], "strict": False}}])
+    assert bytes(i for i in executor.tokens if i < 256).decode().startswith(json.dumps(ADD))
+
+
+def test_an_answer_of_another_server_may_be_given_back_with_its_empty_fields():
+    message = {"role": "assistant", "content": "Hm.", "refusal": None, "annotations": [], "tool_calls": None}
+    assert "assistant\nHm.<|im_end|>" in prompted([*USER, message, *USER])
+
+
 def test_where_no_function_may_be_called_none_is_offered():
     template = "{% if tools %}TOOLS {% endif %}" + TAG_TEMPLATE
     client, _, executor = client_of("ok", "ok", tokenizer__chat_template=template)
