@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 from pathlib import Path
+from urllib.parse import urlencode
 
 from tooling.files import link_or_copy
 from tooling.server import Server
@@ -25,7 +26,7 @@ def copy_site(site, target, *, model=False):
 class Harness:
     """`harness(code, **values)` runs Python in the page's worker and gives its last value, by way of JSON.
 
-    numpy, minijinja and pyruntime are there; `values` become variables; `page_url` is the site's address; `await` works;
+    `values` become variables; `page_url` is the site's address; `await` works;
     names stay defined. A Python exception is an AssertionError with its traceback. `page` is Playwright's.
     """
 
@@ -47,11 +48,14 @@ class Harness:
 
 
 @contextlib.contextmanager
-def open_harness(browser, site, folder):
-    """A Harness in a page of its own, for as long as the block lasts; `folder` must not exist yet."""
+def open_harness(browser, site, folder, packages=()):
+    """A Harness in a page of its own, for as long as the block lasts; `folder` must not exist yet.
+
+    `packages` are there from the start, or else numpy, minijinja and pyruntime.
+    """
     copy_site(site, folder, model=True)
     shutil.copytree(HERE / "harness", folder / "harness")
     with Server(folder).running() as server, contextlib.closing(browser.new_context()) as context:
         page = context.new_page()
-        page.goto(f"{server.url}harness/index.html")
+        page.goto(f"{server.url}harness/index.html?{urlencode([('package', name) for name in packages])}")
         yield Harness(page, folder, server.url)

@@ -22,6 +22,7 @@ ROOMS = {
     "tools": set(),
     "engine": {"chat", "delivery", "model", "sampling", "text", "weights"},
     "conversation": {"engine", "tools"},
+    "openai": {"engine"},
     "cli": {"engine"},
 }
 # Modules beside the rooms, and the room whose rights they have.

@@ -1,6 +1,6 @@
 // Runs Python in the worker: `runPython(code, values)` resolves to {value} (JSON) or {error} (a traceback). What Python
 // itself posts is dispatched as the event "posted".
-const worker = new Worker('worker.mjs', { type: 'module' });
+const worker = new Worker(`worker.mjs${location.search}`, { type: 'module' });
 const waiting = new Map();
 let calls = 0;
 

@@ -1,7 +1,9 @@
-// Pyodide as the site has it, with the site's own packages. Names that the code defines stay for the next call.
+// Pyodide as the site has it, with the packages that the address names, or else with the site's own. Names that the code
+// defines stay for the next call.
 import { loadPyodide } from '../pyodide/shim.mjs';
 
-const starting = loadPyodide({ packages: ['numpy', 'minijinja', 'pyruntime'] });
+const named = new URLSearchParams(self.location.search).getAll('package');
+const starting = loadPyodide({ packages: named.length ? named : ['numpy', 'minijinja', 'pyruntime'] });
 
 onmessage = async ({ data: { call, code, values, page } }) => {
   try {
