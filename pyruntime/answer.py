@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from pyruntime.model.executor import Executor
 
 
+_TURN_EVERY_S = 0.05
+
+
 class KVState:
     """The executor's cache together with the token ids it holds: the two never disagree between calls.
 
@@ -195,6 +198,7 @@ class Answer:
         self._forced: deque[int] = deque()  # ids that come next, whatever the model would say
         self._thought = 0  # tokens of thinking
         self._scored: Logprobs | None = None  # of the token drawn last
+        self._can_be_stopped = kv.stop_word() is not None
         self._sampler = Sampler(params)
         self._text: list[str] = []
         self._reasoning: list[str] = []
@@ -271,8 +275,16 @@ class Answer:
         return token_id
 
     async def _give_turn(self) -> None:
-        """Give the host's event loop a turn, in which a request to stop can arrive; StoppedError if it has."""
-        await asyncio.sleep(0)
+        """Give the host's event loop a turn, in which a request to stop can arrive; StoppedError if it has.
+
+        Where another thread can stop a computation, that needs no turn: then there is one only now and then, because in a
+        browser, with the caches full of weights, it takes a quarter of a millisecond.
+        """
+        if not self._can_be_stopped:
+            await asyncio.sleep(0)
+        elif self._stopwatch.elapsed_since_turn() > _TURN_EVERY_S:
+            await asyncio.sleep(0)
+            self._stopwatch.turn_given()
         if self._cancelled():
             raise StoppedError("answer: stopped by request")
 
@@ -309,6 +321,15 @@ class Stopwatch:
         self._prompt_ready: float | None = None
         self._prefill_done: float | None = None
         self._first_output: float | None = None
+        self._turn: float | None = None
+
+    def turn_given(self) -> None:
+        """The event loop has had a turn."""
+        self._turn = self._clock()
+
+    def elapsed_since_turn(self) -> float:
+        """Seconds since the event loop had its last turn; infinite before the first."""
+        return float("inf") if self._turn is None else self._clock() - self._turn
 
     def prompt_ready(self) -> None:
         """The prompt is tokenised."""

@@ -252,6 +252,30 @@ def test_a_computation_stopped_from_outside_ends_the_answer_as_cancel_does(stop_
     assert answer(engine, user("Next"))[-1].text == "Again"
 
 
+@pytest.mark.parametrize(("word", "turns"), [("the word", 3), (None, 11)])
+def test_where_another_thread_can_stop_a_computation_the_event_loop_has_a_turn_only_now_and_then(word, turns):
+    executor = StoppableExecutor([[*b"Hello you!", IM_END]])
+    executor.stop_word = lambda: word
+    ticks = iter(n / 100 for n in range(1000))  # a hundredth of a second for each look at the clock
+    engine = Engine(open_tiny(), executor, clock=ticks.__next__)
+    given = 0
+
+    async def count_turns():
+        nonlocal given
+        while True:
+            given += 1
+            await asyncio.sleep(0)
+
+    async def run():
+        other = asyncio.ensure_future(count_turns())
+        events = await collect(engine, user("Hi"))
+        other.cancel()
+        return events
+
+    assert asyncio.run(run())[-1].text == "Hello you!"
+    assert given == turns
+
+
 def test_cancel_stops_what_is_being_computed_and_nothing_later():
     engine, executor = stoppable_engine("Hello", "Again")
     engine.cancel()
