@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyruntime import __version__
-from pyruntime.engine import EXECUTORS, Engine, OpenedModel, open_model
+from pyruntime.engine import EXECUTORS, KV_CACHES, Engine, OpenedModel, open_model
 from pyruntime.errors import TinyPyLMError
 from pyruntime.events import Delta, Finished
 from pyruntime.formats.string_array import StringArray
@@ -118,6 +118,8 @@ def _add_logits(commands: Any) -> None:
 def _add_engine_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--executor", choices=EXECUTORS, default="auto", help="what computes (default %(default)s)")
     command.add_argument("--context", type=int, help="positions of the KV cache")
+    command.add_argument("--precise", action="store_true", help="nearly as exact as float32, and slower")
+    command.add_argument("--kv-cache", choices=KV_CACHES, default="int16", help="int8 halves it (default %(default)s)")
     command.add_argument("--threads", type=int, help="how many compute (default: one for each core)")
 
 
@@ -301,6 +303,8 @@ def _load(options: argparse.Namespace) -> Engine:
         executor=options.executor,
         context=options.context,
         threads=options.threads,
+        precise=options.precise,
+        kv_cache=options.kv_cache,
         on_progress=on_progress,
         on_notice=_warn,
     )

@@ -34,7 +34,7 @@ from pyruntime.errors import (
     TemplateError,
     UnsupportedError,
 )
-from pyruntime.executors import EXECUTORS, ExecutorName, Wanted, build_executor
+from pyruntime.executors import EXECUTORS, KV_CACHES, ExecutorName, KVCacheName, Wanted, build_executor
 from pyruntime.formats.model_files import ModelFiles
 from pyruntime.formats.source import ByteSource
 from pyruntime.opening import GenerationDefaults, OpenedModel, files_at, open_model, read_model
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pyruntime.model.executor import Executor
     from pyruntime.tables_cache import TablesCache
 
-__all__ = ["EXECUTORS", "Engine", "GenerationDefaults", "OpenedModel", "open_model"]
+__all__ = ["EXECUTORS", "KV_CACHES", "Engine", "GenerationDefaults", "OpenedModel", "open_model"]
 
 DEFAULT_CONTEXT = 4096
 _IDLE_CHUNK = 8  # tokens: who asks while they are computed waits no longer than for a few tokens of an answer
@@ -88,13 +88,15 @@ class Engine:
         self._answers = 0  # begun so far
 
     @classmethod
-    async def load(
+    async def load(  # noqa: PLR0913 - keywords, each a choice of the user
         cls,
         source: str | os.PathLike[str] | ByteSource | ModelFiles,
         *,
         executor: ExecutorName = "auto",
         context: int | None = None,
         threads: int | None = None,
+        precise: bool = False,
+        kv_cache: KVCacheName = "int16",
         on_progress: Callable[[int, int], None] | None = None,
         on_notice: Callable[[str], None] | None = None,
         tables: TablesCache | None = None,
@@ -106,17 +108,19 @@ class Engine:
             executor: what computes; "auto" takes the fastest that runs here.
             context: positions of the KV cache; by default the model's own, at most 4096.
             threads: how many compute, 1 … 8; by default one for each core. numpy has its own.
+            precise: let the kernels compute nearly as exactly as float32, at two thirds of the speed or more.
+            kv_cache: how the kernels cache keys and values; "int8" takes half the memory, for long contexts.
             on_progress: called with the bytes of weights read so far and in all.
             on_notice: told, in a sentence, when "auto" had to take a slower executor than it should, and why.
             tables: where the tokenizer's compiled tables are kept, if anywhere.
 
         Raises:
-            ParameterError: unknown executor, or a context or number of threads outside what is allowed.
+            ParameterError: unknown executor or cache, or a context or number of threads outside what is allowed.
             FormatError, UnsupportedError, TemplateError: as `open_model`; UnsupportedError also when the executor asked for
                 cannot be had here.
             OutOfMemoryError: the model would not fit; the message has the numbers.
         """
-        wanted = Wanted.checked(executor, threads)
+        wanted = Wanted.checked(executor, threads, precise, kv_cache)
         files = files_at(source) if isinstance(source, str | os.PathLike) else source
         model = await read_model(files, tables=tables)
         built = await build_executor(

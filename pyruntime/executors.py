@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyruntime.errors import ParameterError, UnsupportedError
 from pyruntime.model.kernel_executor import MOST_THREADS
+from pyruntime.model.kernel_plan import KernelSettings
 from pyruntime.model.numpy_executor import build_numpy_executor
 
 if TYPE_CHECKING:
@@ -23,25 +24,38 @@ if TYPE_CHECKING:
 
 ExecutorName = Literal["auto", "native", "wasm", "numpy"]
 EXECUTORS: tuple[ExecutorName, ...] = ("auto", "native", "wasm", "numpy")
+KVCacheName = Literal["int16", "int8"]
+KV_CACHES: tuple[KVCacheName, ...] = ("int16", "int8")
 
 _IN_BROWSER = sys.platform == "emscripten"
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user asked for; `threads` is None for as many as are useful."""
+    """What the user asked for.
+
+    Attributes:
+        executor: its name.
+        threads: how many compute; None for as many as are useful.
+        precise: whether the kernels take 16-bit activations everywhere.
+        kv_cache: how the kernels cache keys and values.
+    """
 
     executor: ExecutorName
     threads: int | None
+    precise: bool
+    kv_cache: KVCacheName
 
     @classmethod
-    def checked(cls, executor: ExecutorName, threads: int | None) -> Wanted:
-        """The same; ParameterError when there is no such executor or number of threads."""
+    def checked(cls, executor: ExecutorName, threads: int | None, precise: bool, kv_cache: KVCacheName) -> Wanted:
+        """The same; ParameterError when there is no such executor, number of threads or cache."""
         if executor not in EXECUTORS:
             raise ParameterError("executor", executor, ", ".join(EXECUTORS))
         if threads is not None and (type(threads) is not int or not 1 <= threads <= MOST_THREADS):
             raise ParameterError("threads", threads, f"an integer in [1, {MOST_THREADS}]")
-        return cls(executor, threads)
+        if kv_cache not in KV_CACHES:
+            raise ParameterError("kv_cache", kv_cache, ", ".join(KV_CACHES))
+        return cls(executor, threads, precise, kv_cache)
 
 
 async def build_executor(
@@ -62,7 +76,10 @@ async def build_executor(
     if executor == "numpy":
         return await build_numpy_executor(*parts, context=context, on_progress=on_progress)
     kernels = _kernels(executor)
-    built: Executor = await kernels.build(*parts, context=context, threads=wanted.threads, on_progress=on_progress)
+    settings = KernelSettings(precise=wanted.precise, kv="INT8" if wanted.kv_cache == "int8" else "INT16")
+    built: Executor = await kernels.build(
+        *parts, context=context, threads=wanted.threads, settings=settings, on_progress=on_progress
+    )
     return built
 
 

@@ -387,6 +387,7 @@ def test_auto_does_not_take_kernels_that_compute_wrongly(monkeypatch):
         ({"threads": 0}, "threads"),
         ({"threads": 9}, "threads"),
         ({"threads": True}, "threads"),
+        ({"kv_cache": "int4"}, "kv_cache"),
     ],
 )
 def test_what_cannot_be_had_here_is_refused_by_name(options, words):
@@ -397,3 +398,23 @@ def test_what_cannot_be_had_here_is_refused_by_name(options, words):
 def test_as_many_threads_compute_as_were_asked_for():
     engine = asyncio.run(Engine.load(BytesSource(tiny_gguf(), "tiny.gguf"), executor="native", threads=3))
     assert engine._executor._host.threads == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        ({}, KernelSettings(precise=False, kv="INT16")),
+        ({"precise": True}, KernelSettings(precise=True, kv="INT16")),
+        ({"kv_cache": "int8"}, KernelSettings(precise=False, kv="INT8")),
+    ],
+)
+def test_precision_and_cache_can_be_chosen(monkeypatch, options, settings):
+    chosen = []
+
+    async def build_noted(*arguments, **keywords):
+        chosen.append(keywords["settings"])
+        return await build_kernel_executor(*arguments, **keywords)
+
+    monkeypatch.setattr(native_executor, "build_kernel_executor", build_noted)
+    asyncio.run(Engine.load(BytesSource(tiny_gguf(), "tiny.gguf"), executor="native", **options)).close()
+    assert chosen == [settings]
