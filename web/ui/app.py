@@ -1,8 +1,8 @@
 """The page: passes the user's wishes and the worker's messages to the `Session`, and shows what it finds there.
 
 All decisions are the session's. Pieces of an answer are shown at most once per frame, and showing takes at most a
-quarter of the time: the longer a frame took, the longer the next one waits. So a long answer stays as light as a short
-one. The performance marks of an answer carry the worker's times, on the page's clock.
+tenth of the time: the longer a frame took, layout and paint included, the longer the next one waits. So a long answer, or
+one in rare scripts, stays as light as a short one, and leaves the cores to the threads that compute. The performance marks of an answer carry the worker's times, on the page's clock.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from ui.message_view import MessageView
 from ui.options import read_options
 from ui.session import Session
 
+_PAUSE = 9  # times what a frame took
 _ANSWER_MARKS = ("send", "prompt-ready", "prefill-done", "first-token", "first-paint", "done")
 
 
@@ -168,9 +169,12 @@ class App:
         self._thoughts, self._pieces = [], []
         began = js.performance.now()
         self._view.following_end(lambda: self._answer.stream(thought, piece))
-        ended = js.performance.now()
-        self._next_frame = ended + 3 * (ended - began)
+        # A task runs when the frame has been laid out and painted, which may take longer than this.
+        js.setTimeout(lambda: self._pause(js.performance.now() - began), 0)
         self._mark_first_paint()
+
+    def _pause(self, took):
+        self._next_frame = js.performance.now() + _PAUSE * took
 
     def _show_at_once(self, change):
         """Show something of the answer that is not waited with until a frame has room for it."""
