@@ -2,7 +2,7 @@
 //
 // Speaks as long as Python cannot: what fails to load or goes wrong before the page's Python has started is shown in the
 // notice. Once data-app-state has moved on from "starting", Python speaks.
-// Keeps what was typed over a reload, which may happen before Python is there.
+// Keeps what was typed, and which conversation is shown, over a reload, which may happen before Python is there.
 
 const page = document.documentElement;
 const composer = document.querySelector('[data-testid="composer"]');
@@ -23,7 +23,11 @@ addEventListener('unhandledrejection', ({ reason }) => tell(reason?.message || S
 try {
   const drafts = sessionStorage;
   composer.value ||= drafts.getItem('tinypylm:draft') ?? '';
-  addEventListener('pagehide', () => drafts.setItem('tinypylm:draft', composer.value));
+  page.dataset.conversation = drafts.getItem('tinypylm:conversation') ?? '';
+  addEventListener('pagehide', () => {
+    drafts.setItem('tinypylm:draft', composer.value);
+    drafts.setItem('tinypylm:conversation', page.dataset.conversation);
+  });
 } catch {
   // The browser keeps no data for this site.
 }

@@ -4,8 +4,9 @@ Both sides import this module, the page on MicroPython 1.27 and the worker on Py
 run. A message is a namedtuple in Python, a plain dict after `to_wire`, and one JSON text (`encode`) when it crosses:
 MicroPython passes integers to and from JavaScript as 32 bits, and file sizes and times are wider.
 
-An answer and all that is said about it carry the `id` the page gave with `Chat`; id 0 is the model itself. `at` is when
-the worker posted the message, in milliseconds since the epoch. Nothing here knows workers, pages or engines.
+A request and all that is said about its answer carry the `id` the page gave it; id 0 is the model itself. Messages of the
+conversation have ids of their own, texts, which the worker gives and which outlive the page. `at` is when the worker posted
+the message, in milliseconds since the epoch. Nothing here knows workers, pages or engines.
 """
 
 import json
@@ -50,17 +51,27 @@ def _one_of(*names):
     return kind
 
 
-def _messages(where, value):
-    """The conversation: a list of {"role": text, "content": text}, with "reasoning_content" where there was thinking."""
-    if not isinstance(value, (list, tuple)):
-        raise _refusal(where, value, "a list of messages")
-    messages = []
-    for index, message in enumerate(value):
-        place = f"{where}[{index}]"
-        if not isinstance(message, dict) or set(message) - {"reasoning_content"} != {"role", "content"}:
-            raise _refusal(place, message, "a role and a content, and perhaps a reasoning_content")
-        messages.append({name: _text(f"{place}.{name}", message[name]) for name in message})
-    return messages
+def _list(kind):
+    """A list whose every entry is of a kind."""
+
+    def check(where, value):
+        if not isinstance(value, (list, tuple)):
+            raise _refusal(where, value, "a list")
+        return [kind(f"{where}[{index}]", item) for index, item in enumerate(value)]
+
+    return check
+
+
+def _record(*fields):
+    """A dict with exactly these fields, each of its kind."""
+    names = {name for name, _ in fields}
+
+    def check(where, value):
+        if not isinstance(value, dict) or set(value) != names:
+            raise _refusal(where, value, "a dict of " + ", ".join([name for name, _ in fields]))
+        return {name: kind(f"{where}.{name}", value[name]) for name, kind in fields}
+
+    return check
 
 
 def _sampling(where, value):
@@ -99,9 +110,17 @@ Load = _message(
     ("executor", _text),
     ("context", _optional(_count)),
     ("threads", _optional(_count)),
+    ("conversation", _optional(_text)),  # the one to show; None: the one that was written last
 )
-Chat = _message("Chat", ("id", _count), ("messages", _messages), ("sampling", _sampling))
+# Requests: ask behind the last message, put a question in other words, answer again, go on with an answer.
+Send = _message("Send", ("id", _count), ("text", _text), ("sampling", _sampling))
+Edit = _message("Edit", ("id", _count), ("message", _text), ("text", _text), ("sampling", _sampling))
+Regenerate = _message("Regenerate", ("id", _count), ("message", _text), ("sampling", _sampling))
+Continue = _message("Continue", ("id", _count), ("message", _text), ("sampling", _sampling))
 Cancel = _message("Cancel", ("id", _count))
+# Show the branch that a message is on; begin another conversation.
+Select = _message("Select", ("message", _text))
+NewChat = _message("NewChat")
 
 # ---------------------------------------------------------------------------------------- from the worker to the page
 # One step of getting the model `name`: `done` of `total` bytes of the stage.
@@ -117,6 +136,34 @@ Progress = _message(
 Remark = _message("Remark", ("text", _text), ("at", _number))
 # The model takes messages now; `context` is in tokens.
 Ready = _message("Ready", ("model", _text), ("executor", _text), ("context", _count), ("at", _number))
+# The messages shown of a conversation: the first `first` stay as they are, these follow, and no others. `branches` are the
+# ids of all messages at the same place, oldest first. `stats` are those of an answer that ended by itself or was stopped.
+_CALL = _record(
+    ("name", _optional(_text)), ("arguments", _optional(_text)), ("problem", _optional(_text)), ("raw", _text)
+)
+_STATS = _record(
+    ("prompt_tokens", _count),
+    ("cached_tokens", _count),
+    ("new_tokens", _count),
+    ("left_out", _count),
+    ("ttft_ms", _optional(_number)),
+    ("prefill_tps", _optional(_number)),
+    ("decode_tps", _optional(_number)),
+    ("stop_reason", _text),
+)
+_SHOWN = _record(
+    ("id", _text),
+    ("role", _one_of("user", "assistant", "tool")),
+    ("text", _text),
+    ("reasoning", _text),
+    ("calls", _list(_CALL)),
+    ("state", _one_of("done", "cancelled", "interrupted", "error")),
+    ("stats", _optional(_STATS)),
+    ("branches", _list(_text)),
+)
+Shown = _message("Shown", ("conversation", _text), ("first", _count), ("messages", _list(_SHOWN)), ("at", _number))
+# What the model is given: the conversation without its `left_out` first messages, for which there is no room.
+Fitted = _message("Fitted", ("id", _count), ("left_out", _count), ("at", _number))
 PromptReady = _message(
     "PromptReady", ("id", _count), ("prompt_tokens", _count), ("cached_tokens", _count), ("at", _number)
 )
@@ -146,6 +193,7 @@ Finished = _message(
     ("prompt_tokens", _count),
     ("cached_tokens", _count),
     ("new_tokens", _count),
+    ("left_out", _count),
     ("prefill_tps", _optional(_number)),
     ("decode_tps", _optional(_number)),
     ("at", _number),

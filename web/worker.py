@@ -1,4 +1,4 @@
-"""The engine worker: binds an `Engine` to the messages of `protocol`, and nothing else.
+"""The engine worker: opens the model the page asks for, and hands all else to the conversation (`worker_chat.py`).
 
 The page calls `handle` with one message at a time; what happens is posted back as it happens. Posted messages reach the
 page even while Python computes; calls of the page reach Python between two tokens, which is how Stop gets through. An
@@ -6,7 +6,6 @@ exception becomes a `Failed` message in the error's own words; the traceback goe
 """
 
 import asyncio
-import json
 import traceback
 from contextlib import ExitStack
 
@@ -43,19 +42,13 @@ def _now():
 
 
 try:
+    from worker_chat import REQUESTS, Chat
+
+    from pyruntime.conversation.shelf import Shelf
+    from pyruntime.conversation.shelf_browser import IndexedDBTexts
     from pyruntime.delivery.fetch_browser import BrowserFetcher
     from pyruntime.delivery.obtain_browser import obtain_model
     from pyruntime.engine import Engine
-    from pyruntime.events import (
-        CallInvalid,
-        CallReady,
-        Delta,
-        Finished,
-        PrefillProgress,
-        PromptReady,
-        ReasoningDelta,
-    )
-    from pyruntime.sampling import SamplingParams
     from pyruntime.tables_cache import StoredTables
 except Exception as error:
     # A package that did not arrive: PyScript would tell the console only.
@@ -68,19 +61,23 @@ class Worker:
 
     def __init__(self):
         self._engine = None
-        self._answering = None  # id of the answer asked for or being written
-        self._is_stopped = False  # whether the user wants that answer to end
+        self._chat = Chat(_post, _now, Shelf(IndexedDBTexts()))
 
     def handle(self, text):
         """Do what one message of the page says; returns what is still going on as an awaitable, or None.
 
-        Stop takes effect in this call: as a task it would wait for its turn behind the next token.
+        What takes no time is done in this call, in the order in which the page says it. As a task, Stop would wait for its
+        turn behind the next token.
         """
         message = protocol.decode(text)
         if isinstance(message, protocol.Cancel):
-            return self._cancel(message)
-        if isinstance(message, protocol.Chat):
-            self._answering, self._is_stopped = message.id, False
+            return self._chat.cancel(message.id)
+        if isinstance(message, protocol.Select):
+            return self._chat.select(message.message)
+        if isinstance(message, protocol.NewChat):
+            return self._chat.new_chat()
+        if isinstance(message, REQUESTS):
+            self._chat.begin(message)
         return asyncio.ensure_future(self._run(message))
 
     async def _run(self, message):
@@ -88,8 +85,8 @@ class Worker:
         try:
             if isinstance(message, protocol.Load):
                 await self._load(message)
-            elif isinstance(message, protocol.Chat):
-                await self._chat(message)
+            elif isinstance(message, REQUESTS):
+                await self._chat.run(message)
             else:
                 raise protocol.ProtocolError(f"{type(message).__name__}: not a message to the worker")
         except Exception as error:  # noqa: BLE001 - whatever it is, the page is told
@@ -97,6 +94,7 @@ class Worker:
 
     async def _load(self, request):
         self._forget_engine()
+        await self._chat.restore(request.conversation)
         model = await obtain_model(
             request.manifest,
             page_url=request.page,
@@ -128,68 +126,23 @@ class Worker:
                 # Damage explains whatever else went wrong, and the next attempt heals it.
                 await verification
             on_failure.pop_all()
+        self._chat.use(self._engine)
         _post_stop_word(self._engine.stop_word())
         _post(protocol.Ready(title, _computing(self._engine), self._engine.context, _now()))
         await self._engine.warm_up()
 
     def _forget_engine(self):
         """Its memory and its threads must be free before another model takes as much."""
+        self._chat.use(None)
         if self._engine is not None:
             self._engine.close()
         self._engine = None
-
-    async def _chat(self, request):
-        try:
-            async for event in self._engine.chat(request.messages, SamplingParams(**request.sampling)):
-                if self._is_stopped:
-                    # Stop may have come before the engine had begun.
-                    self._engine.cancel()
-                _post(_told(request.id, event))
-        finally:
-            self._answering = None
-
-    def _cancel(self, request):
-        if request.id == self._answering:
-            self._is_stopped = True
-            self._engine.cancel()
 
 
 def _computing(engine):
     """What computes, and which weights it does not keep as the file has them: "wasm, Q5_K and Q6_K weights in 8 bits"."""
     types = " and ".join(engine.in_8_bits)
     return f"{engine.executor_name}, {types} weights in 8 bits" if types else engine.executor_name
-
-
-def _told(answer, event):
-    """The message that tells the page of an event of this answer."""
-    if isinstance(event, Delta):
-        return protocol.Delta(answer, event.text, _now())
-    if isinstance(event, ReasoningDelta):
-        return protocol.ReasoningDelta(answer, event.text, _now())
-    if isinstance(event, CallReady):
-        arguments = json.dumps(event.call.arguments, indent=2, ensure_ascii=False)
-        return protocol.ToolCall(answer, event.call.name, arguments, None, event.call.raw, _now())
-    if isinstance(event, CallInvalid):
-        return protocol.ToolCall(answer, None, None, event.call.problem, event.call.raw, _now())
-    if isinstance(event, PrefillProgress):
-        return protocol.Prefill(answer, event.done, event.total, _now())
-    if isinstance(event, PromptReady):
-        return protocol.PromptReady(answer, event.prompt_tokens, event.cached_tokens, _now())
-    if isinstance(event, Finished):
-        usage, timings = event.usage, event.timings
-        return protocol.Finished(
-            answer,
-            event.reason,
-            event.text,
-            event.reasoning,
-            usage.prompt_tokens,
-            usage.cached_tokens,
-            usage.new_tokens,
-            timings.prefill_tps,
-            timings.decode_tps,
-            _now(),
-        )
-    raise TypeError(f"{type(event).__name__}: the page has no message for this event")
 
 
 def _progress(stage, name):

@@ -120,6 +120,14 @@ class ChatPage:
         """The messages the worker has posted, each with the time at which it arrived."""
         return [message for message in self.page.evaluate("window.posted") if kind in (None, message["type"])]
 
+    def receive(self, message):
+        """Let the page hear a message as if the worker had just posted it."""
+        self.page.evaluate(
+            "message => document.querySelector('script[name=engine]').xworker.dispatchEvent(new MessageEvent('message', "
+            "{ data: JSON.stringify({ ...message, at: performance.timeOrigin + performance.now() }) }))",
+            message,
+        )
+
     def deltas_after_stop(self):
         """How many pieces the worker posted after Stop had been sent to it."""
         sent = self.page.evaluate("window.stopSent")

@@ -6,7 +6,6 @@ Starting Pyodide takes seconds, so pages are shared where tests can leave them a
 from __future__ import annotations
 
 import contextlib
-import shutil
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,11 @@ from tooling.server import Server
 HERE = Path(__file__).parent
 
 
-def replace(path, source):
-    """Put a copy of `source` in the place of a file of a copied site."""
-    path.unlink()
-    shutil.copy(source, path)
+def append(path, source):
+    """Put a text behind that of a file of a copied site."""
+    whole = path.read_text(encoding="utf-8") + "\n\n" + source.read_text(encoding="utf-8")
+    path.unlink()  # it may be a hard link
+    path.write_text(whole, encoding="utf-8")
 
 
 class Watched:
@@ -69,7 +69,7 @@ def real(real_session):
 def parrot_site(site, tmp_path_factory):
     """The site with a worker that repeats what it is told; no model."""
     target = copy_site(site, tmp_path_factory.mktemp("parrot") / "site")
-    replace(target / "worker.py", HERE / "parrot_worker.py")
+    append(target / "worker.py", HERE / "parrot_worker.py")
     return target
 
 

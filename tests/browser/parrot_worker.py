@@ -1,117 +1,154 @@
-"""Stands in for `web/worker.py`: a worker that answers each message with the message itself, without any model.
-
-Commands in the message: "/flood TEXT" says it four characters at a time, as fast as it can; "/slow TEXT" one character
-at a time, and waits to be stopped; "/drip TEXT" at once, and then dots until it is stopped; "/fail TEXT" fails after
-having said it (nothing if there is none); "/wait" says nothing until it is stopped; "/think THOUGHT|TEXT" thinks before
-it says the text, and if there is none, thinks until it is stopped; "/call RAW|TEXT" says the text and makes a call that
-is not valid; "/valid ARGUMENTS" makes one that is; "/history" says what it was sent.
-"""
+# Appended to the engine worker's source: a parrot takes the engine's place, which answers each message with the message
+# itself, without any model. All else is the real worker.
+#
+# Commands in the message: "/flood TEXT" says it four characters at a time, as fast as it can; "/slow TEXT" one character
+# at a time, and waits to be stopped; "/drip TEXT" at once, and then dots until it is stopped; "/fail TEXT" fails after
+# having said it (nothing if there is none); "/wait" says nothing until it is stopped; "/think THOUGHT|TEXT" thinks before
+# it says the text, and if there is none, thinks until it is stopped; "/call RAW|TEXT" says the text and makes a call that
+# is not valid; "/history" says what it was sent; "/count" says how many answers it has given. An answer that is continued
+# goes on with " and on", and then does as before.
 
 import asyncio
 import json
+from types import SimpleNamespace
 
-import js
-import protocol
-from pyodide.code import run_js
-from pyscript import sync
-
-post_text = run_js("(text) => postMessage(text)")
-stopped = set()
-
-
-def post(message):
-    post_text(protocol.encode(message))
-
-
-def now():
-    return js.performance.timeOrigin + js.performance.now()
-
-
-async def handle(text):
-    message = protocol.decode(text)
-    if isinstance(message, protocol.Load):
-        post(protocol.Ready("parrot", message.executor, message.context or 128, now()))
-    elif isinstance(message, protocol.Cancel):
-        stopped.add(message.id)
-    else:
-        await Answer(message).run()
+from pyruntime.chat.tool_calls import InvalidToolCall
+from pyruntime.errors import ContextOverflowError
+from pyruntime.events import (
+    CallInvalid,
+    Delta,
+    Finished,
+    PrefillProgress,
+    PromptReady,
+    ReasoningDelta,
+    Timings,
+    Usage,
+)
+from pyruntime.turns import Turns
 
 
-class Answer:
-    def __init__(self, request):
-        self.id, self.request, self.said, self.thought = request.id, request, "", ""
+class Parrot:
+    in_8_bits = ()
 
-    async def run(self):
-        text = self.request.messages[-1]["content"]
-        command, _, rest = text.partition(" ") if text.startswith("/") else ("", "", text)
-        post(protocol.PromptReady(self.id, len(text), 0, now()))
-        post(protocol.Prefill(self.id, len(text), len(text), now()))
-        await getattr(self, command.replace("/", "do_") or "say")(rest)
+    def __init__(self, executor, context):
+        self.executor_name, self.context = executor, context or 128
+        self.model = SimpleNamespace(name="parrot", template=None, marks=SimpleNamespace(call=None))
+        self.turns, self.messages, self.answers, self.stopped = Turns(), [], 0, False
+
+    @classmethod
+    async def load(cls, _files, *, executor, context, **_):
+        return cls(executor, context)
+
+    def check_can_chat(self):
+        pass
+
+    def stop_word(self):
+        return None
+
+    def stopwatch(self):
+        return None
+
+    def close(self):
+        pass
+
+    def cancel(self):
+        self.stopped = True
+
+    async def warm_up(self):
+        pass
+
+    async def prefill(self, _prompt):
+        pass
+
+    def prompt(self, messages, _tools, **_):
+        self.messages = messages
+        return [0]
+
+    async def answer(self, _prompt, _params, *, continues, **_):
+        self.stopped = False
+        self.answers += 1
+        said, thought = "", ""
+        question = [message["content"] for message in self.messages if message["role"] == "user"][-1]
+        size = len(question)
+        yield PromptReady(size, 0)
+        yield PrefillProgress(size, size)
+        async for event in self.events(question, continues):
+            said += event.text if isinstance(event, Delta) else ""
+            thought += event.text if isinstance(event, ReasoningDelta) else ""
+            yield event
+        usage = Usage(size, 0, len(said) + len(thought))
+        yield Finished("cancelled" if self.stopped else "stop", said, thought, usage, Timings(1.0, 100.0, 50.0))
+
+    async def events(self, question, continues):
+        command, _, rest = question.partition(" ") if question.startswith("/") else ("", "", question)
+        if continues:
+            yield Delta(" and on", 0)
+            rest = ""
+        async for event in getattr(self, command.replace("/", "do_") or "say")(rest):
+            yield event
         if command == "/fail":
-            post(protocol.Failed(self.id, "ContextOverflowError", "prompt: too long. Shorten it", now()))
-            return
-        reason = "cancelled" if self.id in stopped else "stop"
-        tokens = len(self.said) + len(self.thought)
-        post(protocol.Finished(self.id, reason, self.said, self.thought, len(text), 0, tokens, 100.0, 50.0, now()))
+            raise ContextOverflowError(len(question), 8, advice="Shorten it")
 
     async def say(self, text, size=1_000_000, pause=0):
         for start in range(0, len(text), size):
-            if self.id in stopped:
+            if self.stopped:
                 break
-            self.said += text[start : start + size]
-            post(protocol.Delta(self.id, text[start : start + size], now()))
+            yield Delta(text[start : start + size], 0)
             await asyncio.sleep(pause)
 
-    async def until_stopped(self, do=lambda: None):
-        while self.id not in stopped:
-            do()
+    async def until_stopped(self, event=None):
+        while not self.stopped:
+            if event is not None:
+                yield event
             await asyncio.sleep(0.01)
-
-    def think(self, text):
-        self.thought += text
-        post(protocol.ReasoningDelta(self.id, text, now()))
 
     do_fail = say
 
-    async def do_flood(self, text):
-        await self.say(text, 4)
+    def do_flood(self, text):
+        return self.say(text, 4)
 
     async def do_slow(self, text):
-        await self.say(text, 1, 0.01)
-        await self.until_stopped()
+        async for event in self.say(text, 1, 0.01):
+            yield event
+        async for event in self.until_stopped():
+            yield event
 
     async def do_drip(self, text):
-        await self.say(text)
+        async for event in self.say(text):
+            yield event
+        async for event in self.until_stopped(Delta(".", 0)):
+            yield event
 
-        def drip():
-            self.said += "."
-            post(protocol.Delta(self.id, ".", now()))
-
-        await self.until_stopped(drip)
-
-    async def do_wait(self, _text):
-        await self.until_stopped()
+    def do_wait(self, _text):
+        return self.until_stopped()
 
     async def do_think(self, text):
         thought, _, said = text.partition("|")
         for start in range(0, len(thought), 4):
-            self.think(thought[start : start + 4])
+            yield ReasoningDelta(thought[start : start + 4], 0)
             await asyncio.sleep(0)
-        if said:
-            await self.say(said)
-        else:
-            await self.until_stopped(lambda: self.think("."))
+        async for event in self.say(said) if said else self.until_stopped(ReasoningDelta(".", 0)):
+            yield event
 
     async def do_call(self, text):
         raw, _, said = text.partition("|")
-        await self.say(said)
-        post(protocol.ToolCall(self.id, None, None, "unknown tool 'f'", raw, now()))
+        async for event in self.say(said):
+            yield event
+        yield CallInvalid(InvalidToolCall("unknown tool 'f'", raw))
 
-    async def do_valid(self, arguments):
-        post(protocol.ToolCall(self.id, "f", arguments, None, "raw", now()))
+    def do_history(self, _text):
+        return self.say("```json\n" + json.dumps(self.messages, ensure_ascii=False) + "\n```")
 
-    async def do_history(self, _text):
-        await self.say("```json\n" + json.dumps(self.request.messages, ensure_ascii=False) + "\n```")
+    def do_count(self, _text):
+        return self.say(str(self.answers))
 
 
-sync.handle = handle
+async def obtain_model(_manifest, **_):
+    async def verify():
+        pass
+
+    manifest = SimpleNamespace(title="parrot", tokenizer_file=lambda: SimpleNamespace(sha256=""))
+    return SimpleNamespace(manifest=manifest, store=None, verify=verify, model_files=lambda: None)
+
+
+Engine = Parrot

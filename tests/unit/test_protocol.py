@@ -8,24 +8,49 @@ import protocol
 import pytest
 from protocol import decode, encode, from_wire, to_wire
 
+STATS = {
+    "prompt_tokens": 42,
+    "cached_tokens": 41,
+    "new_tokens": 5,
+    "left_out": 2,
+    "ttft_ms": None,
+    "prefill_tps": 30.5,
+    "decode_tps": 20.0,
+    "stop_reason": "stop",
+}
+SHOWN = {
+    "id": "m1",
+    "role": "assistant",
+    "text": "Paris",
+    "reasoning": "Hm",
+    "calls": [{"name": "weather", "arguments": "{}", "problem": None, "raw": "{}"}],
+    "state": "done",
+    "stats": STATS,
+    "branches": ["m0", "m1"],
+}
 MESSAGES = [
-    protocol.Load("http://h/seed/default.json", "http://h/", "auto", None, None),
-    protocol.Load("http://h/seed/default.json", "http://h/", "numpy", 2048, 2),
-    protocol.Chat(
-        1, [{"role": "user", "content": 'a "quoted" line\n\u2028 😀'}], {"temperature": 0, "seed": 2**64 - 1}
-    ),
-    protocol.Chat(1, [{"role": "assistant", "content": "", "reasoning_content": "Hm"}], {}),
+    protocol.Load("http://h/seed/default.json", "http://h/", "auto", None, None, None),
+    protocol.Load("http://h/seed/default.json", "http://h/", "numpy", 2048, 2, "c1"),
+    protocol.Send(1, 'a "quoted" line\n\u2028 😀', {"temperature": 0, "seed": 2**64 - 1}),
+    protocol.Edit(2, "m1", "other words", {}),
+    protocol.Regenerate(3, "m2", {}),
+    protocol.Continue(4, "m2", {}),
+    protocol.Select("m3"),
+    protocol.NewChat(),
     protocol.Cancel(7),
     protocol.Progress("fetch", "the model", 5_000_000_000, 9_000_000_000, 1_800_000_000_000.25),
     protocol.Remark("Using the stored model list", 1.0),
     protocol.Ready("SmolLM2", "numpy", 4096, 1_800_000_000_000.0),
+    protocol.Shown("c1", 1, [SHOWN, {**SHOWN, "role": "user", "stats": None, "calls": []}], 1.0),
+    protocol.Shown("c1", 0, [], 1.0),
+    protocol.Fitted(1, 4, 1.0),
     protocol.PromptReady(1, 42, 0, 1.0),
     protocol.Prefill(1, 32, 42, 1.0),
     protocol.Delta(1, " Paris", 1.0),
     protocol.ReasoningDelta(1, "Hm 🤔", 1.0),
     protocol.ToolCall(1, "weather", '{"city": "Paris"}', None, '{"name": "weather"}', 1.0),
     protocol.ToolCall(1, None, None, "incomplete", '{"name"', 1.0),
-    protocol.Finished(1, "stop", "Paris", "Hm 🤔", 42, 0, 1, 30.5, None, 1.0),
+    protocol.Finished(1, "stop", "Paris", "Hm 🤔", 42, 0, 1, 0, 30.5, None, 1.0),
     protocol.Failed(0, "DeliveryError", "seed: no source delivered it", 1.0),
 ]
 
@@ -61,7 +86,7 @@ def test_emoji_cross_as_they_are():
     ("wire", "words"),
     [
         ([], 'message: [] is not allowed (allowed: a dict with a "type")'),
-        ({}, "message: type: None is not allowed (allowed: Cancel, Chat, "),
+        ({}, "message: type: None is not allowed (allowed: Cancel, Continue, "),
         ({"type": "Reboot"}, "message: type: 'Reboot' is not allowed"),
         ({"type": ["Cancel"]}, "message: type: ['Cancel'] is not allowed"),
         ({"type": "Cancel"}, "Cancel.id: missing"),
@@ -75,27 +100,29 @@ def test_emoji_cross_as_they_are():
             {"type": "Progress", "stage": "cook", "name": "", "done": 0, "total": 0, "at": 0},
             "Progress.stage: 'cook' is",
         ),
-        ({"type": "Chat", "id": 1, "messages": {}, "sampling": {}}, "Chat.messages: {} is not allowed"),
+        ({"type": "Send", "id": 1, "text": "", "sampling": {"seed": "1"}}, "Send.sampling.seed: '1' is not allowed"),
+        ({"type": "Send", "id": 1, "text": "", "sampling": []}, "Send.sampling: [] is not allowed"),
         (
-            {"type": "Chat", "id": 1, "messages": [{"role": "user"}], "sampling": {}},
-            "Chat.messages[0]: {'role': 'user'}",
+            {"type": "Shown", "conversation": "c", "first": 0, "messages": {}, "at": 0},
+            "Shown.messages: {} is not allowed (allowed: a list)",
         ),
         (
-            {"type": "Chat", "id": 1, "messages": [{"role": "user", "content": "", "name": ""}], "sampling": {}},
-            "Chat.messages[0]: {'role': 'user', 'content': '', 'name': ''} is not allowed",
+            {"type": "Shown", "conversation": "c", "first": 0, "messages": [{"id": "m"}], "at": 0},
+            "Shown.messages[0]: {'id': 'm'} is not allowed (allowed: a dict of id, role, ",
+        ),
+        (
+            {"type": "Shown", "conversation": "c", "first": 0, "messages": [{**SHOWN, "state": "streaming"}], "at": 0},
+            "Shown.messages[0].state: 'streaming' is not allowed",
         ),
         (
             {
-                "type": "Chat",
-                "id": 1,
-                "messages": [{"role": "user", "content": "", "reasoning_content": None}],
-                "sampling": {},
+                "type": "Shown",
+                "conversation": "c",
+                "first": 0,
+                "messages": [{**SHOWN, "stats": {**STATS, "new_tokens": -1}}],
+                "at": 0,
             },
-            "Chat.messages[0].reasoning_content: None is not allowed",
-        ),
-        (
-            {"type": "Chat", "id": 1, "messages": [], "sampling": {"seed": "1"}},
-            "Chat.sampling.seed: '1' is not allowed",
+            "Shown.messages[0].stats.new_tokens: -1 is not allowed",
         ),
     ],
 )

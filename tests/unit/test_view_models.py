@@ -142,6 +142,7 @@ def test_thinking_and_calls_are_named_by_how_they_stand():
     assert wording.thinking("running", 0.0) == "Thinking…"
     assert wording.thinking("done", 3204.0) == "Thought for 3.2 s"
     assert wording.thinking("cut", 850.0) == "Thought for 850 ms, cut off"
+    assert wording.thinking("done", None) == "Thought"
     assert wording.call(ToolCall("weather", "{}", None, "")) == "Call of weather"
     assert wording.call(ToolCall(None, None, "incomplete", "")) == "Invalid tool call: incomplete"
 
@@ -151,11 +152,15 @@ def test_the_summary_of_an_answer_leaves_out_what_was_not_measured():
         "new_tokens": 1,
         "prompt_tokens": 42,
         "cached_tokens": 40,
+        "left_out": 3,
         "ttft_ms": None,
         "decode_tps": None,
         "stop_reason": "length",
     }
-    assert wording.summary(stats) == "1 token · prompt 42 tokens, 40 reused · cut at the length limit"
+    assert (
+        wording.summary(stats)
+        == "1 token · prompt 42 tokens, 40 reused · 3 messages left out · cut at the length limit"
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- characters

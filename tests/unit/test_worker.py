@@ -1,8 +1,7 @@
-"""The engine worker's words for the engine's events; its module, which only a browser can run, with stand-ins for it."""
+"""The engine worker's words for the engine's events; its main module, which only a browser can run, with stand-ins for it."""
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import json
 import sys
@@ -11,9 +10,11 @@ from typing import get_args
 
 import protocol
 import pytest
+from worker_chat import told
 
 from pyruntime import events
 from pyruntime.chat.tool_calls import InvalidToolCall, ToolCall
+from pyruntime.conversation.shelf import MemoryTexts
 
 TIMINGS = events.Timings(ttft_ms=100.0, prefill_tps=50.0, decode_tps=None)
 TOLD = [
@@ -30,8 +31,8 @@ TOLD = [
         protocol.ToolCall(7, None, None, "incomplete", "raw", 1234.5),
     ),
     (
-        events.Finished("length", "Hi", "Hm", events.Usage(42, 10, 2), TIMINGS),
-        protocol.Finished(7, "length", "Hi", "Hm", 42, 10, 2, 50.0, None, 1234.5),
+        events.Finished("length", "Hi", "Hm", events.Usage(42, 10, 2, 3), TIMINGS),
+        protocol.Finished(7, "length", "Hi", "Hm", 42, 10, 2, 3, 50.0, None, 1234.5),
     ),
 ]
 
@@ -45,6 +46,7 @@ def worker(monkeypatch, repo_root):
         "pyodide": {},
         "pyodide.code": {"run_js": lambda _code: posted.append},
         "pyscript": {"sync": SimpleNamespace()},
+        "pyruntime.conversation.shelf_browser": {"IndexedDBTexts": MemoryTexts},
         "pyruntime.delivery.fetch_browser": {"BrowserFetcher": None},
         "pyruntime.delivery.obtain_browser": {"obtain_model": None},
     }
@@ -61,7 +63,7 @@ def worker(monkeypatch, repo_root):
 
 @pytest.mark.parametrize(("event", "message"), TOLD, ids=lambda value: type(value).__name__)
 def test_an_event_of_the_engine_becomes_the_message_of_that_name(worker, event, message):
-    assert worker._told(7, event) == message
+    assert told(7, event, 1234.5) == message
     worker._post(message)
     assert json.loads(worker.posted[-1]) == protocol.to_wire(message)
 
@@ -81,52 +83,3 @@ def test_the_page_has_a_message_for_every_event_of_the_engine():
 )
 def test_the_page_is_told_which_weights_are_not_kept_as_the_file_has_them(worker, types, words):
     assert worker._computing(SimpleNamespace(executor_name="wasm", in_8_bits=types)) == words
-
-
-class SlowEngine:
-    """An engine that answers "a" for ever, and says whether it was told to stop."""
-
-    def __init__(self):
-        self.is_cancelled = False
-
-    def cancel(self):
-        self.is_cancelled = True
-
-    async def chat(self, _messages, _params):
-        self.is_cancelled = False
-        yield events.PromptReady(1, 0)
-        while not self.is_cancelled:
-            await asyncio.sleep(0)
-            yield events.Delta("a", 1)
-        yield events.Finished("cancelled", "", "", events.Usage(1, 0, 0), TIMINGS)
-
-
-@pytest.mark.parametrize("turns", range(6))
-def test_stop_takes_effect_however_soon_after_the_question_it_comes(worker, turns):
-    async def run():
-        handler = worker.Worker()
-        handler._engine = SlowEngine()
-        answering = handler.handle(protocol.encode(protocol.Chat(3, [{"role": "user", "content": "Hi"}], {})))
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        handler.handle(protocol.encode(protocol.Cancel(3)))
-        await answering
-
-    asyncio.run(run())
-    deltas = [text for text in worker.posted if protocol.decode(text).__class__ is protocol.Delta]
-    assert len(deltas) <= turns
-    assert protocol.decode(worker.posted[-1]).reason == "cancelled"
-
-
-def test_stop_of_an_older_answer_does_not_end_the_present_one(worker):
-    async def run():
-        handler = worker.Worker()
-        handler._engine = SlowEngine()
-        answering = handler.handle(protocol.encode(protocol.Chat(3, [{"role": "user", "content": "Hi"}], {})))
-        handler.handle(protocol.encode(protocol.Cancel(2)))
-        await asyncio.sleep(0)
-        assert not handler._engine.is_cancelled
-        handler.handle(protocol.encode(protocol.Cancel(3)))
-        await answering
-
-    asyncio.run(run())

@@ -29,10 +29,12 @@ class App:
     def __init__(self, markdown, listen):
         self._markdown = markdown
         options, problems = read_options(_parameters(), _resolve, js.location.origin)
-        self._session = Session(options, problems)
+        self._session = Session(options, problems, js.document.documentElement.dataset.conversation or "")
         self._link = EngineLink(listen, self._receive, self._lost)
         self._view = AppView(self)
+        self._views = []  # of the messages shown
         self._answer = None  # the view of the answer being written
+        self._selected = None  # (place, step) of the branch asked for, until it is shown
         self._thoughts, self._pieces, self._painted = [], [], False
         self._frame_asked, self._next_frame = False, 0
         # performance.timeOrigin is too wide for an integer on its way into MicroPython, so it comes as JSON.
@@ -51,18 +53,29 @@ class App:
 
     def send(self, text):
         """Send the composer's text; returns whether it was taken."""
-        request = self._session.send(text, self._now())
-        if request is None:
-            return False
-        for name in _ANSWER_MARKS:
-            js.performance.clearMarks("tinypylm:" + name)
-        self._painted = False
-        self._mark("send")
-        self._link.stop_at_once()  # what is computed while nobody waits; the answer takes the word back
-        for message in self._session.conversation.messages[-2:]:
-            self._add(message)
+        return self._ask(self._session.send(text, self._now()))
+
+    def edit(self, message, text):
+        """Put a question in other words, and ask that."""
+        if self._ask(self._session.edit(message, text, self._now())):
+            self._view.write_next()
+
+    def regenerate(self, message):
+        """Answer again."""
+        if self._ask(self._session.regenerate(message, self._now())):
+            self._view.write_next()
+
+    def go_on(self, message):
+        """Go on with an answer that was cut off."""
+        if self._ask(self._session.go_on(message, self._now())):
+            self._view.write_next()
+
+    def select(self, message, step):
+        """Show the branch before or behind that of a message."""
+        request = self._session.select(message, step)
+        if request is not None:
+            self._selected = (self._session.conversation.messages.index(message), step)
         self._do(request)
-        return True
 
     def stop(self):
         """End the answer."""
@@ -73,12 +86,24 @@ class App:
 
     def new_chat(self):
         """Begin a new conversation."""
+        if self._session.answer_is_running:
+            self._link.stop_at_once()
         request = self._session.new_chat()
         self._forget_answer()
-        self._view.clear_messages()
-        if request is not None:
-            self._link.stop_at_once()
+        self._show_messages()
         self._do(request)
+
+    def _ask(self, request):
+        """Send a request, and show what the session has made of it already; returns whether there is one."""
+        if request is not None:
+            for name in _ANSWER_MARKS:
+                js.performance.clearMarks("tinypylm:" + name)
+            self._painted = False
+            self._mark("send")
+            self._link.stop_at_once()  # what is computed while nobody waits; the answer takes the word back
+            self._show_messages()
+        self._do(request)
+        return request is not None
 
     def act(self, action):
         """Do what a notice's button says: retry, reload or dismiss."""
@@ -107,26 +132,33 @@ class App:
     # ------------------------------------------------------------------------------------------ messages of the worker
 
     def _receive(self, message):
-        conversation = self._session.conversation
-        answer = conversation.answer
-        first = answer is not None and answer.empty
+        answer = self._session.conversation.answer
+        request, first = (answer.request, answer.empty) if answer is not None else (None, False)
         status = self._session.status
         self._session.receive(message)
-        if answer is not None and getattr(message, "id", 0) == answer.id:
+        if isinstance(message, protocol.Shown):
+            self._view.following_end(self._show_messages)
+            self._focus_selected()
+        elif request is not None and getattr(message, "id", 0) == request:
             self._mark_progress(message, first and not answer.empty)
-            if isinstance(message, protocol.Delta):
-                self._ask_for_frame(self._pieces, message.text)
-            elif isinstance(message, protocol.ReasoningDelta):
-                self._ask_for_frame(self._thoughts, message.text)
-            elif isinstance(message, protocol.ToolCall):
-                self._show_at_once(lambda: self._answer.call(answer.calls[-1]))
-            elif answer.state != "streaming" or conversation.answer is None:
-                self._end_answer()
+            self._show_progress(message, answer)
         elif isinstance(message, protocol.Ready):
             self._mark("model-ready", message.at)
             asyncio.create_task(_keep_stored())
+        if isinstance(message, (protocol.Finished, protocol.Failed)):
+            self._end_answer()
         if not isinstance(message, (protocol.Delta, protocol.ReasoningDelta)) or self._session.status != status:
             self._view.show(self._session)
+
+    def _show_progress(self, message, answer):
+        if isinstance(message, protocol.Delta):
+            self._ask_for_frame(self._pieces, message.text)
+        elif isinstance(message, protocol.ReasoningDelta):
+            self._ask_for_frame(self._thoughts, message.text)
+        elif isinstance(message, protocol.ToolCall):
+            self._show_at_once(lambda: self._answer.call(answer.calls[-1]))
+        elif isinstance(message, protocol.Fitted):
+            self._show_messages()
 
     def _mark_progress(self, message, first):
         if first:
@@ -145,11 +177,33 @@ class App:
 
     # ----------------------------------------------------------------------------------------------------- the answer
 
-    def _add(self, message):
-        view = MessageView(message, self._markdown, self.copy)
-        self._view.add_message(view.element)
-        if message.role == "assistant":
-            self._answer = view
+    def _show_messages(self):
+        """Show the session's messages; what is shown already is left alone."""
+        messages = self._session.conversation.messages
+        first = 0
+        while first < min(len(self._views), len(messages)) and self._views[first].message is messages[first]:
+            first += 1
+        old = self._views[first:]
+        views = self._views[:first]
+        for message in messages[first:]:
+            found = [view for view in old if view.message is message]
+            views.append(found[0] if found else MessageView(message, self._markdown, self))
+        self._views = views
+        self._view.place([view.element for view in views], first)
+        self._answer = views[-1] if views and views[-1].message.state == "streaming" else None
+        for view in views:
+            prettified = view.update()
+            if prettified is not None:
+                asyncio.create_task(self._enhance(prettified))
+        self._view.show_left_out(self._session.conversation.left_out)
+
+    def _focus_selected(self):
+        """The button that selected a branch went with the branch before; the keyboard stays at its place."""
+        if self._selected is not None:
+            place, step = self._selected
+            self._selected = None
+            if place < len(self._views):
+                self._views[place].focus_branches(step)
 
     def _ask_for_frame(self, pieces, piece):
         pieces.append(piece)
@@ -189,17 +243,12 @@ class App:
             js.requestAnimationFrame(lambda _time: self._mark("first-paint"))
 
     def _end_answer(self):
-        """Show the answer's last state; one that the conversation took back disappears with its question."""
-        view = self._answer
+        """Show what is left of the answer."""
+        ended = self._answer
         self._forget_answer()
-        if view is None:
-            return
-        if view.message not in self._session.conversation.messages:
-            self._view.remove_last_messages(2)
-            return
-        enhanced = []
-        self._show_at_once(lambda: enhanced.append(view.finish()))
-        asyncio.create_task(self._enhance(enhanced[0]))
+        self._view.following_end(self._show_messages)
+        if ended in self._views:
+            js.requestAnimationFrame(lambda _time: self._mark_first_paint())
 
     async def _enhance(self, enhancing):
         try:

@@ -4,11 +4,11 @@ Enter sends, Shift+Enter begins a line, Escape stops. While an input method comp
 """
 
 import js
+from ui import wording
 from ui.characters import showable, well_formed
-from ui.dom import find, make, set_text, show
+from ui.dom import button, find, is_enter, make, set_text, show
 
 _ACTIONS = {"retry": "Try again", "reload": "Reload the page"}
-_IME_KEY = 229  # what browsers report for a key that an input method took; Safari has ended composing by then
 
 
 class AppView:
@@ -26,6 +26,7 @@ class AppView:
         self._messages, self._scroller = js.document.getElementById("messages"), js.document.getElementById("scroller")
         self._composer, self._send, self._stop = find("composer"), find("send"), find("stop")
         self._new_chat = find("new-chat")
+        self._placed, self._left_out = [], make("p", class_="left-out", data_testid="left-out")
         self._state, self._shown_notice = "", (None, True)
         self._listen()
 
@@ -38,8 +39,7 @@ class AppView:
         js.document.addEventListener("keydown", self._key)
 
     def _key_in_composer(self, event):
-        composing = event.isComposing or event.keyCode == _IME_KEY
-        if event.key == "Enter" and not event.shiftKey and not composing:
+        if is_enter(event):
             event.preventDefault()
             self._submit()
 
@@ -52,7 +52,7 @@ class AppView:
         if self._app.send(well_formed(self._composer.value)):
             self._composer.value = ""
             self._enable()
-            self._scroller.scrollTop = self._scroller.scrollHeight
+            self.go_to_end()
         self._composer.focus()
 
     def _halt(self):
@@ -72,6 +72,7 @@ class AppView:
     def _show(self, session):
         self._state = session.state
         self._root.setAttribute("data-app-state", session.state)
+        self._root.setAttribute("data-conversation", session.conversation.key)  # `early.mjs` keeps it over a reload
         set_text(self._words, session.status)
         set_text(self._detail, f": {session.detail}" if session.detail else "")
         set_text(self._model, session.model)
@@ -99,18 +100,13 @@ class AppView:
             return
         buttons = make("span", class_="buttons")
         if notice.action:
-            buttons.append(self._button(_ACTIONS[notice.action], notice.action))
+            buttons.append(button(_ACTIONS[notice.action], lambda: self._app.act(notice.action)))
         if closable:
-            buttons.append(self._button("Dismiss", "dismiss"))
+            buttons.append(button("Dismiss", lambda: self._app.act("dismiss")))
         text = make("p", notice.text)
         if notice.error:
             text.prepend(make("strong", notice.error), " ")
         self._notice.replaceChildren(text, buttons)
-
-    def _button(self, label, action):
-        button = make("button", label, type="button", class_="quiet", data_action=action)
-        button.addEventListener("click", lambda _: self._app.act(action))
-        return button
 
     def _take_draft(self, draft):
         if draft:
@@ -122,18 +118,31 @@ class AppView:
 
     # -------------------------------------------------------------------------------------------------------- messages
 
-    def add_message(self, element):
-        """Put a message at the end."""
-        self._messages.append(element)
+    def place(self, elements, first):
+        """Show these messages; the first `first` of them stand there already."""
+        for element in self._placed[first:]:
+            element.remove()
+        for element in elements[first:]:
+            self._messages.append(element)
+        self._placed = elements
 
-    def remove_last_messages(self, count):
-        """Take the last messages away."""
-        for _ in range(count):
-            self._messages.lastElementChild.remove()
+    def show_left_out(self, count):
+        """Say above the first message that the model reads that it does not read the `count` before it."""
+        if 0 < count < len(self._placed):
+            set_text(self._left_out, wording.left_out(count))
+            if not self._placed[count].isSameNode(self._left_out.nextElementSibling):
+                self._placed[count].before(self._left_out)
+        else:
+            self._left_out.remove()
 
-    def clear_messages(self):
-        """Take all messages away."""
-        self._messages.replaceChildren()
+    def write_next(self):
+        """Go to where the next message is written."""
+        self.go_to_end()
+        self._composer.focus()
+
+    def go_to_end(self):
+        """Show the end of the conversation."""
+        self._scroller.scrollTop = self._scroller.scrollHeight
 
     def following_end(self, change):
         """Make a change and stay at the end of the conversation if the user was there."""

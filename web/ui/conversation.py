@@ -1,4 +1,8 @@
-"""The conversation as the page holds it: messages with a state, the answer being written, and what is sent next.
+"""The messages that the page shows: their states, the answer being written, and how both change.
+
+The conversation itself is the worker's, with all its branches; the page has the messages of the branch shown. What the user
+asks for is shown at once: the new question and an empty answer have no id until the worker has told of them (`show`), and
+go again if it does not (`settle`).
 
 Pure: it knows no DOM and no worker. Text of an answer arrives in pieces and is kept in pieces, so that a long answer
 costs no more per piece than a short one. Thinking and tool calls are kept apart from the answer's text.
@@ -8,6 +12,8 @@ from collections import namedtuple
 
 # A call for a tool: `name` and `arguments` (JSON text) of a valid one, or else the `problem`; and what the model wrote.
 ToolCall = namedtuple("ToolCall", ("name", "arguments", "problem", "raw"))
+
+_MAY_GO_ON = ("cancelled", "interrupted", "error")
 
 
 class _Text:
@@ -25,28 +31,28 @@ class _Text:
             self._pieces = ["".join(self._pieces)]
         return self._pieces[0] if self._pieces else ""
 
-    @property
-    def empty(self):
-        return not self._pieces
-
 
 class Message:
     """One message.
 
     Attributes:
-        id: for an answer, the id its events carry.
-        role: "user" or "assistant".
-        state: "streaming", "done", "cancelled" or "error".
+        id: as the worker knows it; None before the worker has told of the message.
+        request: of an answer being written: the id its events carry; otherwise 0.
+        role: "user", "assistant" or "tool".
+        state: "streaming", "done", "cancelled", "interrupted" or "error".
+        empty: whether nothing has come of an answer being written yet: no text, no thinking, no call.
         thinking: "" for none, "running", "done", or "cut" when the answer ended in the middle of it.
-        thought_ms: how long the thinking took.
+        thought_ms: how long the thinking took; None if that is not known.
         calls: list of ToolCall.
-        stats: of a finished answer: dict of prompt_tokens, cached_tokens, new_tokens, ttft_ms, prefill_tps,
+        branches: ids of all messages at the same place, oldest first.
+        stats: of a finished answer: dict of prompt_tokens, cached_tokens, new_tokens, left_out, ttft_ms, prefill_tps,
             decode_tps, stop_reason; otherwise None.
     """
 
-    def __init__(self, id, role, text, state):
-        self.id, self.role, self.state, self.stats = id, role, state, None
-        self.thinking, self.thought_ms, self.calls = "", 0.0, []
+    def __init__(self, role, text="", state="done", request=0):
+        self.id, self.request, self.role, self.state = None, request, role, state
+        self.empty, self.calls, self.branches, self.stats = True, [], [], None
+        self.thinking, self.thought_ms = "", 0.0
         self._text, self._reasoning = _Text(text), _Text()
         self._thinking_since = self._thinking_until = 0.0
 
@@ -61,39 +67,72 @@ class Message:
         return self._reasoning.whole()
 
     @property
-    def empty(self):
-        """Whether nothing has come yet: no text, no thinking, no call."""
-        return self._text.empty and self._reasoning.empty and not self.calls
+    def may_go_on(self):
+        """Whether it is an answer that was cut off and can be continued."""
+        cut = self.state in _MAY_GO_ON or (self.stats is not None and self.stats["stop_reason"] == "length")
+        return self.role == "assistant" and cut and not self.calls and bool(self.text or self.reasoning)
 
     def append(self, piece):
         """Add a piece to the end of the text."""
+        self.empty = False
         self._text.append(piece)
+
+    def call(self, call):
+        """Add a call for a tool."""
+        self.empty = False
+        self.calls.append(call)
 
     def think(self, piece, at):
         """Add a piece to the end of the thinking; `at` in milliseconds."""
         if self.thinking != "running":
             self.thinking, self._thinking_since = "running", at
         self._thinking_until = at
+        self.empty = False
         self._reasoning.append(piece)
 
     def stop_thinking(self, at=None, *, cut=False):
         """The thinking has ended, by itself or cut off; without a time, with its last piece."""
         if self.thinking == "running":
             self.thinking = "cut" if cut else "done"
-            self.thought_ms += (self._thinking_until if at is None else at) - self._thinking_since
+            took = (self._thinking_until if at is None else at) - self._thinking_since
+            self.thought_ms = (self.thought_ms or 0.0) + took
 
-    def finish(self, state, text, reasoning, stats=None):
-        """Give the message its last state, and the text and thinking that stay."""
-        self.state, self.stats = state, stats
-        self._text, self._reasoning = _Text(text), _Text(reasoning)
+    def go_on_from(self, answer):
+        """Begin with what another answer has."""
+        self._text, self._reasoning = _Text(answer.text), _Text(answer.reasoning)
+        self.thinking, self.thought_ms = "done" if answer.reasoning else "", answer.thought_ms
+
+    def adopt(self, told):
+        """Take over what the worker tells of the message (an entry of `protocol.Shown`)."""
+        self.id, self.branches = told["id"], told["branches"]
+        self._text, self._reasoning = _Text(told["text"]), _Text(told["reasoning"])
+        if self.state == "streaming":
+            return
+        self.state, self.stats = told["state"], told["stats"]
+        if not self.calls:
+            self.calls = [ToolCall(c["name"], c["arguments"], c["problem"], c["raw"]) for c in told["calls"]]
+        if self.reasoning and not self.thinking:
+            self.thinking, self.thought_ms = "done" if self.text or self.state == "done" else "cut", None
+
+    def finish(self, state, stats=None):
+        """Give an answer its last state."""
+        self.state, self.stats, self.request = state, stats, 0
 
 
 class Conversation:
-    """Messages in order; at most the last one is being written."""
+    """Messages in order; at most the last one is being written.
 
-    def __init__(self):
-        self.messages = []
-        self._last_id = 0
+    Attributes:
+        key: the conversation's id; empty if neither an earlier page nor the worker has told it.
+        messages: those shown.
+        left_out: how many of the first ones the model is not given, because there is no room for them.
+    """
+
+    def __init__(self, key=""):
+        self.key, self.messages, self.left_out = key, [], 0
+        self._last_request = 0
+        self._asked = None  # the question of the request that is running
+        self._replaced = []  # ids of what it took away, which may come back
 
     @property
     def answer(self):
@@ -101,33 +140,72 @@ class Conversation:
         last = self.messages[-1] if self.messages else None
         return last if last is not None and last.state == "streaming" else None
 
-    def ask(self, text):
-        """Add the user's message and an empty answer; returns the answer."""
-        self._last_id += 1
-        self.messages.append(Message(self._last_id, "user", text, "done"))
-        self.messages.append(Message(self._last_id, "assistant", "", "streaming"))
-        return self.messages[-1]
+    def begin(self, *, replacing=None, question=None, base=None):
+        """Add an empty answer, with a question before it if there is one; returns the answer.
 
-    def take_back(self):
-        """Remove the answer being written and the message it was to answer; returns that message's text."""
-        self.messages.pop()
-        return self.messages.pop().text
+        Args:
+            replacing: the message in whose place this comes, and of all behind it.
+            question: text of the user.
+            base: the answer that this one goes on with.
+        """
+        self._replaced = []
+        if replacing is not None:
+            place = self.messages.index(replacing)
+            self._replaced = [message.id for message in self.messages[place:]] + replacing.branches
+            self.messages = self.messages[:place]
+        self._asked = None if question is None else Message("user", question)
+        if self._asked is not None:
+            self.messages.append(self._asked)
+        self._last_request += 1
+        answer = Message("assistant", "", "streaming", self._last_request)
+        if base is not None:
+            answer.go_on_from(base)
+        self.messages.append(answer)
+        return answer
+
+    def show(self, key, first, told):
+        """Show what the worker tells: the first `first` messages stay, these follow. What it does not know yet stays too."""
+        rest = self.messages[first:]
+        self.key, self.messages = key, self.messages[:first]
+        for entry in told:
+            message = self._known(rest, entry)
+            if message is None:
+                message = Message(entry["role"])
+            else:
+                rest.remove(message)
+            message.adopt(entry)
+            self.messages.append(message)
+        self.messages += [message for message in rest if message.id is None]
+        if self.answer is None:
+            counted = [message.stats["left_out"] for message in self.messages if message.stats]
+            self.left_out = counted[-1] if counted else 0
+
+    def settle(self, state, stats=None):
+        """The request has ended. An answer that nobody kept goes; returns the text of its question, if that went too."""
+        answer, asked, self._asked = self.answer, self._asked, None
+        if answer is None:
+            return ""
+        if answer.id is not None or not answer.empty:
+            answer.finish(state, stats)
+            return ""
+        self.messages.remove(answer)
+        if asked is None or (asked.id is not None and asked in self.messages):
+            return ""
+        self.messages = [message for message in self.messages if message is not asked]
+        return asked.text
 
     def clear(self):
-        """Begin anew. Ids go on, so that what is still said about an old answer finds none."""
-        self.messages = []
+        """Begin anew. Ids of requests go on, so that what is still said about an old answer finds none."""
+        self.messages, self.left_out, self._asked = [], 0, None
 
-    def history(self):
-        """What the model is given: every message but the answer being written, an answer without words too.
+    def _known(self, messages, entry):
+        """The one of these messages that the worker's entry is about, or None.
 
-        Thinking goes apart from the text: whether the model sees it again is for its template to say. Calls do not go:
-        none can have been valid, because no tools are offered.
+        It may be one that has no id yet, but for an entry that had been shown before the request.
         """
-        return [_plain(message) for message in self.messages if message.state != "streaming"]
-
-
-def _plain(message):
-    plain = {"role": message.role, "content": message.text}
-    if message.reasoning:
-        plain["reasoning_content"] = message.reasoning
-    return plain
+        for message in messages:
+            if message.id == entry["id"]:
+                return message
+            if message.id is None and message.role == entry["role"] and entry["id"] not in self._replaced:
+                return message
+        return None

@@ -7,6 +7,8 @@ promise is rejected with. So a function that throws on bad input is called throu
 import js
 from ui.characters import showable
 
+_IME_KEY = 229  # what browsers report for a key that an input method took; Safari has ended composing by then
+
 
 def find(test_id):
     """The page's element with this data-testid."""
@@ -34,6 +36,18 @@ def set_text(element, text):
     text = showable(text)
     if element.textContent != text:
         element.textContent = text
+
+
+def button(label, act, **attributes):
+    """A quiet button that calls `act`."""
+    element = make("button", label, type="button", class_="quiet", **attributes)
+    element.addEventListener("click", lambda _: act())
+    return element
+
+
+def is_enter(event):
+    """Whether a key is an Enter that means "done": not one that begins a line or belongs to an input method."""
+    return event.key == "Enter" and not (event.shiftKey or event.isComposing or event.keyCode == _IME_KEY)
 
 
 async def attempt(function, *arguments):

@@ -1,16 +1,18 @@
-"""One message on the page: thinking, text, calls for tools, its state, and what a finished answer tells about itself."""
+"""One message on the page: thinking, text, calls for tools, its state, what a finished answer tells about itself, and what
+can be done with it.
+"""
 
 import asyncio
 
 import js
 from ui import wording
-from ui.characters import showable
-from ui.dom import make, set_text
+from ui.characters import showable, well_formed
+from ui.dom import button, is_enter, make, set_text
 from ui.markdown_text import BlockSplitter
 from ui.parts_view import ThinkingView, call_view
 
-_SPEAKERS = {"user": "You", "assistant": "Assistant"}
-_STATE_WORDS = {"cancelled": "Stopped", "error": "Broken off by an error"}
+_SPEAKERS = {"user": "You", "assistant": "Assistant", "tool": "Tool"}
+_STATE_WORDS = {"cancelled": "Stopped", "interrupted": "Interrupted", "error": "Broken off by an error"}
 
 
 class MessageView:
@@ -19,20 +21,20 @@ class MessageView:
     Args:
         message: a `conversation.Message`.
         markdown: a `MarkdownView`.
-        copy: awaited with the text when the user wants it on the clipboard; tells whether it got there.
+        wishes: gets what the user wants: edit(message, text), regenerate(message), go_on(message), select(message, step), each
+            of which tells whether it is done; and copy(text), which is awaited.
     """
 
-    def __init__(self, message, markdown, copy):
-        self.message, self._markdown, self._copy = message, markdown, copy
+    def __init__(self, message, markdown, wishes):
+        self.message, self._markdown, self._wishes = message, markdown, wishes
         self.element = make("article", class_="message", data_testid="message", data_role=message.role)
         self.element.setAttribute("aria-label", _SPEAKERS[message.role])
         self._text = make("div", class_="text", data_testid="message-text")
+        self._footer = make("footer")
         self.element.append(self._text)
-        self._thinking = None
+        self._thinking = self._told = None
         self.element.dataset.state = message.state
-        if message.role == "user":
-            set_text(self._text, message.text)
-        else:
+        if message.state == "streaming":
             self._begin_streaming()
 
     def _begin_streaming(self):
@@ -41,6 +43,7 @@ class MessageView:
         self._blocks = BlockSplitter()
         self._settled, self._tail = make("div", class_="settled"), make("div", class_="tail")
         self._text.append(self._settled, self._tail)
+        self.stream(self.message.reasoning, self.message.text)
 
     def stream(self, thought, piece):
         """Show one more piece of the thinking, and one of the text; either may be empty."""
@@ -61,41 +64,129 @@ class MessageView:
     def _thinking_view(self):
         if self._thinking is None:
             self._thinking = ThinkingView(self.message)
-            self.element.prepend(self._thinking.element)
+            self._text.before(self._thinking.element)
         return self._thinking
 
-    def finish(self):
-        """Show the message in its last state; returns an awaitable that colours code and sets formulas."""
+    def update(self):
+        """Show the message as it is now, unless it is being written; returns an awaitable that makes an answer pretty, or None.
+
+        Whatever is shown already stays as it is.
+        """
         message = self.message
+        told = (message.id, message.state, message.branches)
+        if message.state == "streaming" or told == self._told:
+            return None
+        is_new, self._told = self._told is None, told
+        prettified = self._finish() if is_new else None
+        self._show_footer()
+        self.element.dataset.state = message.state
+        return prettified
+
+    def _finish(self):
+        message = self.message
+        if message.role != "assistant":
+            set_text(self._text, message.text)
+            return None
         if message.reasoning:
             self._thinking_view().finish()
         self._text.replaceChildren(self._markdown.render(message.text))
+        if not self.element.hasAttribute("aria-busy"):
+            for call in message.calls:  # those of an answer that was being written are there already
+                self.call(call)
         self.element.removeAttribute("aria-busy")
-        self.element.append(self._footer())
         for name, value in (message.stats or {}).items():
             if value is not None:
                 self.element.setAttribute("data-" + name.replace("_", "-"), _attribute(value))
-        self.element.dataset.state = message.state
         return self._markdown.enhance(self._text)
 
-    def _footer(self):
-        footer = make("footer")
-        words = _STATE_WORDS.get(self.message.state)
-        if words:
-            footer.append(make("span", words, class_="state"))
-        if self.message.stats:
-            footer.append(make("span", wording.summary(self.message.stats), data_testid="stats"))
-        if not self.message.text:
-            return footer
-        button = make("button", "Copy", type="button", class_="quiet", data_testid="copy")
-        button.addEventListener("click", lambda _: asyncio.create_task(self._copy_text(button)))
-        footer.append(button)
-        return footer
+    # ------------------------------------------------------------------------------------------------------ the footer
 
-    async def _copy_text(self, button):
-        if await self._copy(showable(self.message.text)):
-            button.textContent = "Copied"
-            js.setTimeout(lambda: setattr(button, "textContent", "Copy"), 2000)
+    def _show_footer(self):
+        message, parts = self.message, []
+        words = _STATE_WORDS.get(message.state)
+        if words:
+            parts.append(make("span", words, class_="state"))
+        if message.stats:
+            parts.append(make("span", wording.summary(message.stats), data_testid="stats"))
+        if message.role == "assistant" and message.text:
+            parts.append(self._copy_button())
+        if message.id is not None:
+            parts += self._branch_buttons() + self._other_buttons()
+        self._footer.replaceChildren(*parts)
+        self.element.append(self._footer)
+
+    def _copy_button(self):
+        copy = button("Copy", lambda: asyncio.create_task(self._copy_text(copy)), data_testid="copy")
+        return copy
+
+    def _other_buttons(self):
+        message, wishes = self.message, self._wishes
+        if message.role == "user":
+            return [_act("Edit", self._open_editor, data_testid="edit")]
+        if message.role == "tool":
+            return []
+        buttons = [_act("Regenerate", lambda: wishes.regenerate(message), data_testid="regenerate")]
+        if message.may_go_on:
+            buttons.append(_act("Continue", lambda: wishes.go_on(message), data_testid="continue"))
+        return buttons
+
+    def _branch_buttons(self):
+        message, wishes = self.message, self._wishes
+        count = len(message.branches)
+        if count < 2:
+            return []
+        place = message.branches.index(message.id) + 1
+        before = _act("‹", lambda: wishes.select(message, -1), data_testid="branch-prev", aria_label="Previous version")
+        behind = _act("›", lambda: wishes.select(message, 1), data_testid="branch-next", aria_label="Next version")
+        before.disabled, behind.disabled = place == 1, place == count
+        return [before, make("span", wording.branch(place, count), data_testid="branch"), behind]
+
+    def focus_branches(self, step):
+        """Give the keyboard to the button that goes on in this direction, or back if there is no further branch."""
+        for name in ("branch-next", "branch-prev") if step > 0 else ("branch-prev", "branch-next"):
+            found = self._footer.querySelector(f'[data-testid="{name}"]:not(:disabled)')
+            if found is not None:
+                found.focus()
+                return
+
+    async def _copy_text(self, copy):
+        if await self._wishes.copy(showable(self.message.text)):
+            copy.textContent = "Copied"
+            js.setTimeout(lambda: setattr(copy, "textContent", "Copy"), 2000)
+
+    # ------------------------------------------------------------------------------------------------------ the editor
+
+    def _open_editor(self):
+        editor = make("textarea", data_testid="edit-text", aria_label="Edit message", rows="1")
+        editor.value = showable(self.message.text)
+        editor.addEventListener("keydown", lambda event: self._key_in_editor(editor, event))
+        save, cancel = button("Send", lambda: self._save(editor)), button("Cancel", self._close_editor)
+        self._text.replaceChildren(editor)
+        self._footer.replaceChildren(save, cancel)
+        editor.focus()
+
+    def _key_in_editor(self, editor, event):
+        if is_enter(event):
+            event.preventDefault()
+            self._save(editor)
+        elif event.key == "Escape" and not event.isComposing:
+            event.preventDefault()
+            self._close_editor()
+
+    def _save(self, editor):
+        self._wishes.edit(self.message, well_formed(editor.value))
+
+    def _close_editor(self):
+        self._text.replaceChildren(showable(self.message.text))
+        self._show_footer()
+        self._footer.querySelector('[data-testid="edit"]').focus()
+
+
+def _act(label, act, **attributes):
+    """A button for what is possible only while no answer is being written."""
+    element = button(label, act, **attributes)
+    element.classList.add("act")
+    return element
 
 
 def _attribute(value):

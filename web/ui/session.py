@@ -15,6 +15,7 @@ from ui.conversation import Conversation, ToolCall
 Notice = namedtuple("Notice", ("text", "error", "action"))
 
 _STAGES = {"fetch": ("fetching", "Fetching"), "open": ("loading", "Opening")}
+_BUSY = "An answer is being written. Wait for it to finish, or stop it first."
 _RATE_WINDOW_MS = 3000
 _WORTH_RETRYING = ("DeliveryError",)  # what failed may not fail again: the network, the device's storage
 
@@ -32,28 +33,34 @@ class Session:
         draft: text that goes back to the composer; the view takes it with `take_draft`.
     """
 
-    def __init__(self, options, problems=()):
+    def __init__(self, options, problems=(), conversation=""):
         self._options = options
         self.state, self.status, self.detail, self.fraction = "starting", "Starting Python", "", None
         self.notice = Notice("\n".join(problems), "", "") if problems else None
         self.model = ""
-        self.conversation = Conversation()
+        self.conversation = Conversation(conversation)
         self._draft = ""
         self._steps = []  # (at, bytes done) of the present stage, for the rate
         self._stage = None
-        self._running = None  # id of the answer the worker is busy with; it outlives a cleared conversation
+        self._running = None  # id of the request the worker is busy with; it outlives a cleared conversation
+        self._left = None  # id of the conversation that was left, of which nothing more is shown
         self._sent_at = self._first_at = None
         if options.manifest is None:
             self._enter("error", "No model was loaded")
 
+    @property
+    def answer_is_running(self):
+        """Whether the worker is busy with a request."""
+        return self._running is not None
+
     # ------------------------------------------------------------------------------------------- wishes of the user
 
     def load(self):
-        """The page's Python and the worker's are up: ask for the model."""
+        """The page's Python and the worker's are up: ask for the conversation and the model."""
         if self._options.manifest is None:
             return None
         self._enter("fetching", "Looking up the model")
-        return protocol.Load(*self._options[:5])
+        return protocol.Load(*self._options[:5], self.conversation.key or None)
 
     def retry(self):
         """Ask for the model once more."""
@@ -62,13 +69,50 @@ class Session:
 
     def send(self, text, at):
         """Ask the model; None when there is nothing to ask or it cannot answer now. `at`: milliseconds since the epoch."""
-        if self.state != "ready" or not text.strip():
+        if not text.strip():
             return None
-        answer = self.conversation.ask(text)
+        if self.state == "busy":
+            self.notice = Notice(_BUSY, "", "")
+            return None
+        if self.state != "ready":
+            return None
+        answer = self._begin(at, question=text)
+        return protocol.Send(answer.request, text, self._options.sampling)
+
+    def edit(self, message, text, at):
+        """Put a question in other words, and ask that; None as `send`."""
+        if self.state != "ready" or message.id is None or not text.strip():
+            return None
+        answer = self._begin(at, replacing=message, question=text)
+        return protocol.Edit(answer.request, message.id, text, self._options.sampling)
+
+    def regenerate(self, message, at):
+        """Answer again; None when that is not possible now."""
+        if self.state != "ready" or message.id is None:
+            return None
+        answer = self._begin(at, replacing=message)
+        return protocol.Regenerate(answer.request, message.id, self._options.sampling)
+
+    def go_on(self, message, at):
+        """Go on with an answer that was cut off; None when that is not possible now."""
+        if self.state != "ready" or message.id is None or not message.may_go_on:
+            return None
+        answer = self._begin(at, replacing=message, base=message)
+        return protocol.Continue(answer.request, message.id, self._options.sampling)
+
+    def select(self, message, step):
+        """Show the branch before (-1) or behind (1) that of a message; None when there is none."""
+        if self.state != "ready" or message.id is None:
+            return None
+        place = message.branches.index(message.id) + step
+        return protocol.Select(message.branches[place]) if 0 <= place < len(message.branches) else None
+
+    def _begin(self, at, **what):
+        answer = self.conversation.begin(**what)
         self.notice = None
-        self._running, self._sent_at, self._first_at = answer.id, at, None
+        self._running, self._sent_at, self._first_at = answer.request, at, None
         self._enter("busy", "Reading your message")
-        return protocol.Chat(answer.id, self.conversation.history(), self._options.sampling)
+        return answer
 
     def stop(self):
         """End the answer being written."""
@@ -80,12 +124,14 @@ class Session:
     def new_chat(self):
         """Begin a new conversation.
 
-        An answer being written is ended: its words are dropped, and the page stays busy until the worker says that
-        it has stopped.
+        An answer being written is ended, and the page stays busy until the worker says that it has stopped.
         """
+        self._left = self.conversation.key
         self.conversation.clear()
         self.notice = None
-        return self.stop()
+        if self._running is not None:
+            self._enter("busy", "Stopping")
+        return protocol.NewChat()
 
     def remark(self, text):
         """Tell the user something that changes nothing else."""
@@ -112,7 +158,7 @@ class Session:
 
     def engine_lost(self, error, text):
         """The worker cannot be reached any more; only a reload of the page helps."""
-        self._give_up_answer()
+        self._settle("error", cut=True)
         self._running = None
         self.notice = Notice(text, error, "reload")
         self._enter("error", "The engine stopped")
@@ -141,6 +187,15 @@ class Session:
         self._stage = None
         self._enter("ready", "Ready")
 
+    def _shown(self, message):
+        if message.conversation != self._left:
+            self._left = None
+            self.conversation.show(message.conversation, message.first, message.messages)
+
+    def _fitted(self, message):
+        if self._current(message):
+            self.conversation.left_out = message.left_out
+
     def _prompt_ready(self, message):
         if self._current(message):
             self.status, self.detail = "Reading your message", wording.tokens(message.prompt_tokens)
@@ -166,7 +221,7 @@ class Session:
         answer = self._current(message)
         if answer:
             self._go_on(answer, message.at)
-            answer.calls.append(ToolCall(message.name, message.arguments, message.problem, message.raw))
+            answer.call(ToolCall(message.name, message.arguments, message.problem, message.raw))
 
     def _go_on(self, answer, at, *, thinking=False):
         """The answer goes on with thinking, or with text or a call."""
@@ -180,20 +235,23 @@ class Session:
     def _finished(self, message):
         if message.id != self._running:
             return
-        answer = self._current(message)
-        if answer and message.reason == "cancelled" and not (message.text or message.reasoning or answer.calls):
-            self._draft = self.conversation.take_back()
-        elif answer:
-            answer.stop_thinking(message.at, cut=message.reason != "stop")
+        if self._current(message):
             state = "cancelled" if message.reason == "cancelled" else "done"
-            answer.finish(state, message.text, message.reasoning, self._stats(message))
+            self._settle(state, message.at, cut=message.reason != "stop", stats=self._stats(message))
         self._at_rest()
+
+    def _settle(self, state, at=None, *, cut, stats=None):
+        """The answer has ended: a partial one stays and is marked; without one, the question goes back to the composer."""
+        if self.conversation.answer is not None:
+            self.conversation.answer.stop_thinking(at, cut=cut)
+        self._draft = self.conversation.settle(state, stats)
 
     def _stats(self, message):
         return {
             "prompt_tokens": message.prompt_tokens,
             "cached_tokens": message.cached_tokens,
             "new_tokens": message.new_tokens,
+            "left_out": message.left_out,
             "ttft_ms": None if self._first_at is None else self._first_at - self._sent_at,
             "prefill_tps": message.prefill_tps,
             "decode_tps": message.decode_tps,
@@ -207,28 +265,20 @@ class Session:
             self.notice = Notice(message.text, message.error, "reload" if self.state == "starting" else again)
             self._enter("error", "The model could not be loaded")
         elif message.id == self._running:
-            self._give_up_answer()
+            if self._current(message):
+                self._settle("error", cut=True)
             self.notice = Notice(message.text, message.error, "")
             self._at_rest()
 
     def _at_rest(self):
         self._running = None
+        if self.notice is not None and self.notice.text == _BUSY:
+            self.notice = None
         self._enter("ready", "Ready")
-
-    def _give_up_answer(self):
-        """A partial answer stays and is marked; without one, the user's message goes back to the composer."""
-        answer = self.conversation.answer
-        if answer is None:
-            return
-        if answer.empty:
-            self._draft = self.conversation.take_back()
-        else:
-            answer.stop_thinking(cut=True)
-            answer.finish("error", answer.text, answer.reasoning)
 
     def _current(self, message):
         answer = self.conversation.answer
-        return answer if answer is not None and answer.id == message.id else None
+        return answer if answer is not None and answer.request == message.id else None
 
     def _enter(self, state, status):
         self.state, self.status, self.detail, self.fraction = state, status, "", None
@@ -237,6 +287,8 @@ class Session:
         protocol.Progress: _progress,
         protocol.Remark: _remark,
         protocol.Ready: _ready,
+        protocol.Shown: _shown,
+        protocol.Fitted: _fitted,
         protocol.PromptReady: _prompt_ready,
         protocol.Prefill: _prefill,
         protocol.Delta: _delta,

@@ -34,9 +34,19 @@ def thinking(state, milliseconds):
     """What a message says above its thinking; see `conversation.Message` for the states."""
     if state == "running":
         return "Thinking…"
-    return (
-        f"Thought for {duration(milliseconds)}" if state == "done" else f"Thought for {duration(milliseconds)}, cut off"
-    )
+    words = "Thought" if milliseconds is None else f"Thought for {duration(milliseconds)}"
+    return words if state == "done" else f"{words}, cut off"
+
+
+def left_out(count):
+    """What stands above the first message that the model is given."""
+    words = "1 earlier message is" if count == 1 else f"{count} earlier messages are"
+    return f"{words} left out of what the model reads: the context has no room for more"
+
+
+def branch(place, count):
+    """Such as "2 of 3"."""
+    return f"{place} of {count}"
 
 
 def call(tool_call):
@@ -55,6 +65,8 @@ def summary(stats):
     if stats["cached_tokens"]:
         prompt += f", {stats['cached_tokens']} reused"
     parts.append(prompt)
+    if stats["left_out"]:
+        parts.append("1 message left out" if stats["left_out"] == 1 else f"{stats['left_out']} messages left out")
     if stats["stop_reason"] == "length":
         parts.append("cut at the length limit")
     return " · ".join(parts)

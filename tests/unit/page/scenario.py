@@ -26,7 +26,7 @@ def resolve(address):
 def tell(session):
     notice = session.notice and tuple(session.notice)
     messages = [
-        (m.id, m.role, m.state, m.text, m.reasoning, m.thinking, m.thought_ms, m.calls, m.stats)
+        (m.id, m.request, m.branches, m.role, m.state, m.text, m.reasoning, m.thinking, m.thought_ms, m.calls, m.stats)
         for m in session.conversation.messages
     ]
     print(session.state, session.status, session.detail, plain(session.fraction), plain(notice), plain(messages))
@@ -51,7 +51,7 @@ MESSAGES = (
     protocol.Remark("the stored one", 0),
     protocol.Ready("SmolLM2", "numpy", 4096, 0),
 )
-print(protocol.decode(protocol.encode(session.load())) == protocol.Load(*options[:5]))
+print(protocol.decode(protocol.encode(session.load())) == protocol.Load(*options[:5], None))
 for message in MESSAGES:
     session.receive(protocol.decode(protocol.encode(message)))
     tell(session)
@@ -63,7 +63,7 @@ for message in (
     protocol.Delta(1, "Hal", 1_800_000_003_250.0),
     protocol.Delta(9, "late", 0),
     protocol.Delta(1, "lo", 0),
-    protocol.Finished(1, "length", "Hallo", "", 42, 10, 2, 30.25, None, 0),
+    protocol.Finished(1, "length", "Hallo", "", 42, 10, 2, 0, 30.25, None, 0),
 ):
     session.receive(protocol.decode(protocol.encode(message)))
     tell(session)
@@ -75,15 +75,33 @@ for message in (
     protocol.ToolCall(2, None, None, "unknown tool 'f'", '{"name": "f"}', 1_800_000_005_600.0),
     protocol.Delta(2, "Gut", 1_800_000_005_700.0),
     protocol.ReasoningDelta(2, " Noch", 1_800_000_006_000.0),
-    protocol.Finished(2, "length", "Gut", "Hm 🤔… Noch", 42, 10, 2, 30.25, None, 1_800_000_006_500.5),
+    protocol.Finished(2, "length", "Gut", "Hm 🤔… Noch", 42, 10, 2, 0, 30.25, None, 1_800_000_006_500.5),
 ):
     session.receive(protocol.decode(protocol.encode(message)))
     tell(session)
     answer = session.conversation.messages[-1]
     print(wording.thinking(answer.thinking, answer.thought_ms), [wording.call(call) for call in answer.calls])
+ENTRY = {"reasoning": "", "calls": [], "stats": None}
+entries = [
+    dict(id="m0", role="user", text="é", state="done", branches=["m0", "n0"], **ENTRY),
+    dict(id="m1", role="assistant", text="ja", state="interrupted", branches=["m1"], **ENTRY),
+]
+session.new_chat()
+session.receive(protocol.decode(protocol.encode(protocol.Shown("c1", 0, entries, 0))))
+tell(session)
+question, answer = session.conversation.messages
+print(plain(protocol.to_wire(session.select(question, 1))), session.select(question, -1))
+print(plain(protocol.to_wire(session.go_on(answer, 0))), session.regenerate(answer, 0), session.send("x", 0))
+tell(session)
+session.receive(protocol.Shown("c1", 0, entries, 0))
+session.receive(protocol.Finished(3, "cancelled", "", "", 1, 0, 0, 0, None, None, 0))
+tell(session)
+print(plain(protocol.to_wire(session.edit(question, "ö", 0))), plain(protocol.to_wire(session.new_chat())))
+session.receive(protocol.Finished(4, "cancelled", "", "", 1, 0, 0, 0, None, None, 0))
+print(wording.left_out(1), wording.left_out(2), wording.branch(1, 2))
 print(plain(protocol.to_wire(session.send("again", 0))))
 print(plain(session.stop()))
-session.receive(protocol.Finished(3, "cancelled", "", "", 1, 0, 0, None, None, 0))
+session.receive(protocol.Finished(5, "cancelled", "", "", 1, 0, 0, 0, None, None, 0))
 print(session.take_draft())
 session.engine_lost("RuntimeError", "gone")
 tell(session)
