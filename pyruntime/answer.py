@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 
 _TURN_EVERY_S = 0.05
+_TURNS = 8  # in Chromium a message of the page waits behind so many turns of a worker that is never idle
 
 
 class KVState:
@@ -281,7 +282,8 @@ class Answer:
         browser, with the caches full of weights, it takes a quarter of a millisecond.
         """
         if not self._can_be_stopped:
-            await asyncio.sleep(0)
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
         elif self._stopwatch.elapsed_since_turn() > _TURN_EVERY_S:
             await asyncio.sleep(0)
             self._stopwatch.turn_given()

@@ -122,10 +122,7 @@ def cases(python, model, repo_root, tmp_path_factory):
 def test_distributions_are_close_to_the_references(python, cases, precise, most_divergence, least_agreement):
     divergence, agreement = python(
         """
-        build = wasm_executor_browser.build
-        wasm_executor_browser.build = partial(build, settings=KernelSettings(precise=precise))
-        compared = await Engine.load(model.model_files(), executor="wasm", context=512)
-        wasm_executor_browser.build = build
+        compared = await Engine.load(model.model_files(), executor="wasm", context=512, precise=precise)
         divergences, agreements, start = [], [], 0
         for case in cases:
             expected = log_probabilities(reference[start : start + len(case)])

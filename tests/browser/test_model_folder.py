@@ -75,6 +75,7 @@ def test_a_folder_is_served_fetched_file_by_file_and_answers_and_a_reload_reads_
     running.requests.clear()
     page.reload()
     chat.wait_for("ready")
+    chat.start_anew()
     chat.record_posts()
     chat.ask(QUESTION)
     assert chat.posted("Finished")[-1]["text"] == expected
