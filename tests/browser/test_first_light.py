@@ -156,12 +156,13 @@ def test_without_isolation_the_chat_works_the_same(page, problems, requested, se
     assert problems == []
 
 
-def test_the_screenshot_of_the_readme_is_made_of_a_real_conversation(real, repo_root, tmp_path):
+def test_the_screenshot_of_the_readme_is_made_of_a_real_conversation(page, server, repo_root, tmp_path):
     """Written into the repository when UPDATE_SCREENSHOT is set: `UPDATE_SCREENSHOT=1 python tests -k screenshot`."""
     folder = repo_root / "docs" if os.environ.get("UPDATE_SCREENSHOT") else tmp_path
-    real.page.set_viewport_size({"width": 960, "height": 720})
-    real.ask(PARIS)
-    real.ask("Write a Python function that returns the square of a number.")
-    real.page.mouse.move(0, 0)
-    real.page.screenshot(path=folder / "screenshot.png", animations="disabled")
+    page.set_viewport_size({"width": 960, "height": 720})
+    chat = ChatPage(page).open(f"{server().url}?temperature=0")
+    chat.ask(PARIS)
+    chat.ask("Write a Python function that returns the square of a number.")
+    page.mouse.move(0, 0)
+    page.screenshot(path=folder / "screenshot.png", animations="disabled")
     assert 10_000 < (folder / "screenshot.png").stat().st_size < 300_000
