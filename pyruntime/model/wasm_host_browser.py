@@ -198,6 +198,8 @@ class WasmHost:
 
     def close(self) -> None:
         """Ends the helpers, whatever they have in hand, and forgets the memory."""
+        if self._exports is not None and self._helpers:
+            self._exports.dismiss(self._base)  # who waits would have to be ended by force, which takes seconds
         self._end_helpers()
         self._views.clear()
         self._exports, self._memory, self._end = None, None, 0
