@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from pyruntime.errors import UnsupportedError
@@ -73,8 +72,6 @@ async def build(
 
 
 def _library() -> Path | None:
-    if sys.platform == "emscripten":
-        return None
     from pyruntime.model.native_host import best_library  # noqa: PLC0415 - needs ctypes, which Pyodide lacks
 
     return best_library()
