@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 enum {
-  ABI_VERSION = 3,
+  ABI_VERSION = 4,
   UNIT = 64,
   OPERATION_WORDS = 16,
   NOTHING = -1,
@@ -75,10 +75,10 @@ typedef struct {
   int32_t dst, x, y, width;
 } AddOp;
 
-// rows times a weight matrix, plus bias, plus residual rows
+// rows times a weight matrix, plus bias, plus residual rows; and the peaks of the result
 typedef struct {
   int32_t op, flags;
-  int32_t dst, weight, format, src, src_row, inputs, outputs, bias, residual;
+  int32_t dst, weight, format, src, src_row, inputs, outputs, bias, residual, peaks;
 } LinearOp;
 
 // rotation by position

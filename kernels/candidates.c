@@ -22,39 +22,29 @@ static void sift_down(float *values, i32 *ids, i32 n, i32 place) {
   }
 }
 
-// Largest of the logits; infinity if one is infinite or not a number.
-static float largest_logit(const float *logits, i32 n) {
-  f32x4 max = splat(-3.4028235e38f), poison = splat(0);
+// The largest of the peaks; infinity if one is.
+static float largest_peak(const float *peaks, i32 n) {
+  f32x4 max = splat(-3.4028235e38f);
   i32 i = 0;
-  for (; i + 4 <= n; i += 4) {
-    f32x4 v = load_f32(logits + i);
-    max = max_f32(v, max);
-    poison += v * 0.0f;  // 0, unless v is not finite
-  }
-  float most = max_lanes(max), bad = sum_lanes(poison);
-  for (; i < n; i++) {
-    most = logits[i] > most ? logits[i] : most;
-    bad += logits[i] * 0.0f;
-  }
-  return bad == 0 ? most : __builtin_inff();
+  for (; i + 4 <= n; i += 4) max = max_f32(load_f32(peaks + i), max);
+  float most = max_lanes(max);
+  for (; i < n; i++) most = peaks[i] > most ? peaks[i] : most;
+  return most;
 }
 
-static float largest_of_16(const float *x) {
-  return max_lanes(max_f32(max_f32(load_f32(x), load_f32(x + 4)), max_f32(load_f32(x + 8), load_f32(x + 12))));
-}
-
-// The `most` largest of those logits that lie at most `below` under the largest; of equal ones the earlier win. Writes
-// their ids and behind these their values; ids are ascending if there are fewer than `most`. `found` has room for `most`
-// of both. Returns how many there are, or -1 if a logit is not finite.
-EXPORT(candidates) i32 candidates(const float *logits, i32 n, float below, i32 most, i32 *found) {
-  float largest = largest_logit(logits, n), floor = largest - below;
+// The `most` largest of those logits that lie at most `below` under the largest; of equal ones the earlier win. `peaks` are
+// those that LINEAR left of them. Writes their ids and behind these their values; ids are ascending if there are fewer than
+// `most`. `found` has room for `most` of both. Returns how many there are, or -1 if a logit is not finite.
+EXPORT(candidates) i32 candidates(const float *logits, const float *peaks, i32 n, float below, i32 most, i32 *found) {
+  i32 panels = (n + PANEL_ROWS - 1) / PANEL_ROWS;
+  float largest = largest_peak(peaks, panels), floor = largest - below;
   if (largest * 0.0f != 0) return -1;
   i32 *ids = found, count = 0;
   float *values = (float *)(found + most);
-  for (i32 start = 0; start < n; start += 16) {
-    i32 end = start + 16 < n ? start + 16 : n;
-    if (end - start == 16 && largest_of_16(logits + start) < floor) continue;  // nearly always
-    for (i32 i = start; i < end; i++) {
+  for (i32 p = 0; p < panels; p++) {
+    if (peaks[p] < floor) continue;  // nearly always
+    i32 end = (p + 1) * PANEL_ROWS < n ? (p + 1) * PANEL_ROWS : n;
+    for (i32 i = p * PANEL_ROWS; i < end; i++) {
       float value = logits[i];
       if (!(value >= floor)) continue;
       if (count < most) {

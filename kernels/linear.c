@@ -46,6 +46,20 @@ static void put(const Job *job, i32 token, i32 row, f32x4 v) {
   store_f32(job->out + place, v);
 }
 
+static float peak_of_whole(const float *x) {
+  f32x4 a = load_f32(x), b = load_f32(x + 4), c = load_f32(x + 8), d = load_f32(x + 12);
+  float poison = sum_lanes((a + b) * 0.0f + (c + d) * 0.0f);  // 0, unless one is not finite
+  return poison == 0 ? max_lanes(max_f32(max_f32(a, b), max_f32(c, d))) : __builtin_inff();
+}
+
+// The largest of up to 16 values; infinity if one is infinite or not a number.
+static float peak_of(const float *x, i32 n) {
+  if (n >= PANEL_ROWS) return peak_of_whole(x);
+  float filled[PANEL_ROWS];
+  for (i32 i = 0; i < PANEL_ROWS; i++) filled[i] = x[i < n ? i : 0];
+  return peak_of_whole(filled);
+}
+
 static void one_token(const Job *job, const u8 *panel, i32 row, i32 token) {
   Inputs in;
   f32x4 totals[4];
@@ -87,5 +101,10 @@ void linear_tile(void *arena, const Run *run, const LinearOp *op, i32 tile) {
     i32 token = 0;
     for (; token + 4 <= tokens; token += 4) four_tokens(&job, panel, p * PANEL_ROWS, token);
     for (; token < tokens; token++) one_token(&job, panel, p * PANEL_ROWS, token);
+    if (op->peaks == NOTHING) continue;
+    for (token = 0; token < tokens; token++) {
+      const float *results = job.out + token * job.out_floats + p * PANEL_ROWS;
+      ((float *)at(arena, op->peaks))[token * panels + p] = peak_of(results, op->outputs - p * PANEL_ROWS);
+    }
   }
 }

@@ -141,9 +141,7 @@ static i32 work(Control *c, u32 job, i32 is_leader) {
   return OUTCOME_DONE;
 }
 
-// Lets the helpers begin a run of the program over `n_tokens` tokens, whose ids the caller has put into the control block,
-// by `threads` threads. The caller may do something else before it takes part in `finish`.
-EXPORT(begin) void begin(Control *c, i32 threads, i32 n_tokens, i32 position, i32 n_output) {
+static void start(Control *c, i32 threads, i32 n_tokens, i32 position, i32 n_output) {
   u32 job = ((((u32)READ(&c->job) >> 8) + 1) & 0x7fffff) << 8 | (u32)threads;
   u64 *claims = at(c, c->claims);
   for (i32 n = 0; n < c->n_operations; n++) WRITE(&claims[n], of_run(job, 0));
@@ -154,11 +152,19 @@ EXPORT(begin) void begin(Control *c, i32 threads, i32 n_tokens, i32 position, i3
   announce(c, (i32)job);
 }
 
+// Lets the helpers begin a run over one token, whose logits are wanted. The caller may do something else before it takes
+// part in `finish`.
+EXPORT(begin) void begin(Control *c, i32 threads, i32 token, i32 position) {
+  c->ids[0] = token;
+  start(c, threads, 1, position, 1);
+}
+
 // Takes part in what was begun until it is done; returns an OUTCOME.
 EXPORT(finish) i32 finish(Control *c) { return work(c, (u32)READ(&c->job), 1); }
 
+// A run of the program over `n_tokens` tokens, whose ids the caller has put into the control block, by `threads` threads.
 EXPORT(run) i32 run(Control *c, i32 threads, i32 n_tokens, i32 position, i32 n_output) {
-  begin(c, threads, n_tokens, position, n_output);
+  start(c, threads, n_tokens, position, n_output);
   return finish(c);
 }
 

@@ -154,6 +154,9 @@ class Lab:
     def rows(self, place, n, width):
         return self.bytes_at(place, n * row_bytes("FLOAT", width)).view(np.float32).reshape(n, -1)[:, :width].copy()
 
+    def floats_at(self, place, shape):
+        return self.bytes_at(place, 4 * int(np.prod(shape))).view(np.float32).reshape(shape).copy()
+
     def call(self, name, *arguments):
         return self.backend.call(self.memory, name, *arguments)
 

@@ -30,6 +30,12 @@ def checked_ids(ids: Sequence[int], vocab_size: int) -> NDArray[np.int32]:
     return array.astype(np.int32)
 
 
+def check_id(token_id: int, vocab_size: int) -> None:
+    """ParameterError when this is no id of the vocabulary."""
+    if type(token_id) is not int or not 0 <= token_id < vocab_size:
+        raise ParameterError("id", token_id, f"an integer 0 … {vocab_size - 1}")
+
+
 def check_context(context: int, config: ModelConfig) -> None:
     """ParameterError when the model was not made for so many positions."""
     if not 1 <= context <= config.context_length:

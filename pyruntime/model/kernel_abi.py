@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-VERSION = 3
+VERSION = 4
 UNIT = 64  # bytes; a cache line, so that no two buffers share one
 OPERATION_WORDS = 16
 NOTHING = -1  # in a field that names a place: there is none
@@ -78,8 +78,8 @@ OPERATIONS = (
     Operation("ADD", "x + y", ("dst", "x", "y", "width")),
     Operation(
         "LINEAR",
-        "rows times a weight matrix, plus bias, plus residual rows",
-        ("dst", "weight", "format", "src", "src_row", "inputs", "outputs", "bias", "residual"),
+        "rows times a weight matrix, plus bias, plus residual rows; and the peaks of the result",
+        ("dst", "weight", "format", "src", "src_row", "inputs", "outputs", "bias", "residual", "peaks"),
     ),
     Operation("ROPE", "rotation by position", ("dst", "src", "heads", "head_size", "layout", "table")),
     Operation("STORE", "keys and values into the cache", ("key_rows", "value_rows", *_CACHE)),

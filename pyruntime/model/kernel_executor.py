@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pyruntime.errors import FormatError, OutOfMemoryError, StoppedError, compose
 from pyruntime.model import families
-from pyruntime.model.checks import check_context, check_room, check_truncation, checked_ids
+from pyruntime.model.checks import check_context, check_id, check_room, check_truncation, checked_ids
 from pyruntime.model.kernel_abi import IDS_WORD, MAX_TOKENS, UNIT, control_word, number
 from pyruntime.model.kernel_plan import KernelSettings, MemoryPlan, plan_memory
 from pyruntime.model.kernel_weights import load_weights
@@ -152,7 +152,9 @@ class KernelExecutor:
 
     def forward(self, ids: Sequence[int]) -> Array:
         """Append `ids`; logits (vocab_size,) of the last."""
-        return self._append(ids, MAX_TOKENS, lambda n, last: int(last))[-1].reshape(self.vocab_size)
+        start = self.length
+        self._compute(ids)
+        return self._logits(1, start).reshape(self.vocab_size)
 
     def forward_all(self, ids: Sequence[int]) -> Array:
         """Append `ids`; logits (len(ids), vocab_size) of all."""
@@ -184,12 +186,12 @@ class KernelExecutor:
     def forward_candidates(self, ids: Sequence[int], below: float, most: int | None) -> tuple[NDArray[np.int32], Array]:
         """As `GivesCandidates` says."""
         start, vocab = self.length, self.vocab_size
-        self._append(ids, MAX_TOKENS, lambda n, last: int(last), read=False)
+        self._compute(ids)
         most = vocab if most is None else min(most, vocab)
-        found = self._host.candidates(self._plan.code.logits, vocab, below, most, self._plan.candidates)
+        plan = self._plan
+        found = self._host.candidates(plan.code.logits, plan.peaks, vocab, below, most, plan.candidates)
         if found is None:
-            self.length = start
-            self._refuse_logits()
+            self._refuse_logits(start)
         tokens, logits = found
         if len(tokens) < most:
             return tokens, logits
@@ -214,7 +216,7 @@ class KernelExecutor:
                 wanted = rows_wanted(len(chunk), n + at_a_time >= len(checked))
                 self._run(chunk, wanted)
                 if wanted and read:
-                    found.append(self._logits(wanted))
+                    found.append(self._logits(wanted, start))
         except BaseException:
             self.length = start
             raise
@@ -222,14 +224,23 @@ class KernelExecutor:
 
     def begin(self, token_id: int) -> None:
         """As `GivesCandidates` says."""
-        ids = checked_ids([token_id], self.vocab_size)
+        check_id(token_id, self.vocab_size)
         check_room(1, self.length, self.context)
         self._abandon()
         threads = self.threads or self._governor.choose()
         if threads > 1:
-            self._host.write(_IDS, ids)
-            self._host.begin(threads, 1, self.length, 1)
+            self._host.begin(threads, token_id, self.length)
             self._begun = _Begun(token_id, self.length, threads)
+
+    def _compute(self, ids: Sequence[int]) -> None:
+        """Append `ids`; the logits of the last are in the arena then."""
+        begun = self._begun
+        if begun is None or begun.position != self.length or len(ids) != 1 or ids[0] != begun.token_id:
+            self._append(ids, MAX_TOKENS, lambda n, last: int(last), read=False)
+        else:
+            self._begun = None
+            started = self._clock()
+            self._take_note(self._host.finish(), 1, begun.threads, started)
 
     def _abandon(self) -> None:
         """End what was begun and turned out not to be wanted."""
@@ -240,17 +251,7 @@ class KernelExecutor:
             self._begun = None
 
     def _run(self, chunk: NDArray[np.int32], wanted: int) -> None:
-        host, begun = self._host, self._begun
-        if begun is not None and (len(chunk), wanted, int(chunk[0]), self.length) == (
-            1,
-            1,
-            begun.token_id,
-            begun.position,
-        ):
-            self._begun = None
-            started = self._clock()
-            self._take_note(host.finish(), 1, begun.threads, started)
-            return
+        host = self._host
         self._abandon()
         host.write(_IDS, chunk)
         # Runs of many tokens have so many tiles that an absent thread costs little: all take part.
@@ -270,15 +271,17 @@ class KernelExecutor:
             self._governor.record(threads, seconds)
         self.length += n
 
-    def _logits(self, n: int) -> Array:
+    def _logits(self, n: int, start: int) -> Array:
+        """Those of the last `n` tokens (n, vocab_size); if they are not finite, the cache ends at `start` again."""
         code = self._plan.code
         rows = self._host.read(code.logits, n * code.logits_stride).view(np.float32).reshape(n, -1)
         logits = rows[:, : self.vocab_size]
         if not np.isfinite(logits).all():
-            self._refuse_logits()
+            self._refuse_logits(start)
         return logits
 
-    def _refuse_logits(self) -> NoReturn:
+    def _refuse_logits(self, start: int) -> NoReturn:
+        self.length = start
         raise FormatError(self._file, "weights", "they lead to logits that are not finite", allowed="finite logits")
 
     def _write_tables(self) -> None:

@@ -53,19 +53,21 @@ class KernelHost(Protocol):
     def run(self, threads: int, n_tokens: int, position: int, n_output: int) -> int:
         """One run of the program in the arena by so many threads; a number of the ABI's OUTCOME."""
 
-    def begin(self, threads: int, n_tokens: int, position: int, n_output: int) -> None:
-        """Let the helping threads begin such a run; nothing of it may be written or read before `finish`."""
+    def begin(self, threads: int, token_id: int, position: int) -> None:
+        """Let the helping threads begin a run over one token, whose logits are wanted; nothing of it may be written or read
+        before `finish`.
+        """
 
     def finish(self) -> int:
         """Take part in what was begun until it is done; as `run`."""
 
     def candidates(
-        self, place: int, n: int, below: float, most: int, found: int
+        self, place: int, peaks: int, n: int, below: float, most: int, found: int
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
         """Ids and values of the `most` largest of `n` logits that are at most `below` under the largest; None if one of
         all is not finite. Ids are ascending if there are fewer than `most`.
 
-        `found` is a place with room for them, 8 bytes each.
+        `peaks` is where LINEAR left the logits' peaks, `found` a place with 8 bytes for each candidate.
         """
 
     def stop_word(self) -> Any:

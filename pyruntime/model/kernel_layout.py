@@ -121,6 +121,11 @@ class CacheLayout:
         }
 
 
+def peaks_bytes(width: int, rows: int) -> int:
+    """Bytes of the peaks of `rows` rows: the largest of each 16 values, infinity if one of them is not finite."""
+    return 4 * -(-width // PANEL_ROWS) * rows
+
+
 def partials_bytes(n_heads: int, kv_heads: int, head_size: int, capacity: int) -> int:
     """Bytes of what attention over many spans leaves for MERGE when there is one token."""
     row_tiles = -(-(n_heads // kv_heads) // ROW_TILE)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 from pyruntime.model import families
 from pyruntime.model.decoder import Weights
 from pyruntime.model.kernel_abi import CONTROL_BYTES, MAX_HEAD, OPERATION_WORDS, UNIT
-from pyruntime.model.kernel_layout import Arena, CacheLayout, partials_bytes
+from pyruntime.model.kernel_layout import Arena, CacheLayout, partials_bytes, peaks_bytes
 from pyruntime.model.kernel_weights import in_8_bits, largest_range, place_weights
-from pyruntime.model.program import Program, compile_steps
+from pyruntime.model.program import MAX_OUTPUT, Program, compile_steps
 from pyruntime.model.program_check import check_program
 from pyruntime.model.recording import Recorder, Tables, simplified
 
@@ -44,6 +44,7 @@ class MemoryPlan:
         claims: place of one counter per operation.
         rotations: place of the rotation table.
         partials: place of attention's partial results.
+        peaks: place of the logits' peaks.
         candidates: place of those last asked for.
         cache: the KV cache.
         buffers: place of the values of a run; read ranges are staged there while weights are loaded.
@@ -57,6 +58,7 @@ class MemoryPlan:
     claims: int
     rotations: int
     partials: int
+    peaks: int
     candidates: int
     cache: CacheLayout
     buffers: int
@@ -89,6 +91,7 @@ def plan_memory(
     writable = arena.end // UNIT
     cache = CacheLayout.of_model(config, settings.kv, context)
     partials = arena.take(partials_bytes(config.n_heads, config.n_kv_heads, config.head_size, cache.capacity))
+    peaks = arena.take(peaks_bytes(config.vocab_size, MAX_OUTPUT))
     candidates = arena.take(8 * config.vocab_size)
     cache = CacheLayout.of_model(config, settings.kv, context, arena.take(cache.n_bytes))
 
@@ -97,7 +100,7 @@ def plan_memory(
             return "INT16"
         return "SPLIT" if settings.precise else "INT8"
 
-    recorder = Recorder(config, Tables(cache.words, rotations_place, partials), row_for)
+    recorder = Recorder(config, Tables(cache.words, rotations_place, partials, peaks), row_for)
     handles: dict[str, Handle] = dict(weights)
     families.forward(config, recorder, Weights.from_names(handles, config.n_layers))
     steps = simplified(recorder.steps)
@@ -117,6 +120,7 @@ def plan_memory(
         claims=claims,
         rotations=rotations_place,
         partials=partials,
+        peaks=peaks,
         candidates=candidates,
         cache=cache,
         buffers=buffers,

@@ -114,6 +114,7 @@ def _multiply(host: KernelHost, places: _Places, type_name: str, form: str) -> N
         "outputs": _ROWS,
         "bias": NOTHING,
         "residual": NOTHING,
+        "peaks": NOTHING,
     }
     program = np.zeros((2, OPERATION_WORDS), np.int32)
     for words, name, sync, fields in zip(program, ("QUANTIZE", "LINEAR"), (0, 1), (quantize, linear), strict=True):

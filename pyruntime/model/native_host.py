@@ -31,11 +31,11 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "has_avx2": (_INT, []),
     "repack": (_INT, [_INT, _INT, _POINTER, _INT, _INT, _POINTER]),
     "run": (_INT, [_POINTER, _INT, _INT, _INT, _INT]),
-    "begin": (None, [_POINTER, _INT, _INT, _INT, _INT]),
+    "begin": (None, [_POINTER, _INT, _INT, _INT]),
     "finish": (_INT, [_POINTER]),
     "helper": (None, [_POINTER, _INT]),
     "dismiss": (None, [_POINTER]),
-    "candidates": (_INT, [_POINTER, _INT, _FLOAT, _INT, _POINTER]),
+    "candidates": (_INT, [_POINTER, _POINTER, _INT, _FLOAT, _INT, _POINTER]),
 }
 
 
@@ -118,20 +118,21 @@ class NativeHost:
         """One call."""
         return int(self._library.run(self._base, threads, n_tokens, position, n_output))
 
-    def begin(self, threads: int, n_tokens: int, position: int, n_output: int) -> None:
+    def begin(self, threads: int, token_id: int, position: int) -> None:
         """One call."""
-        self._library.begin(self._base, threads, n_tokens, position, n_output)
+        self._library.begin(self._base, threads, token_id, position)
 
     def finish(self) -> int:
         """One call."""
         return int(self._library.finish(self._base))
 
     def candidates(
-        self, place: int, n: int, below: float, most: int, found: int
+        self, place: int, peaks: int, n: int, below: float, most: int, found: int
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
         """One call."""
         room = self._bytes(found, 8 * most)
-        count = self._library.candidates(self._base + place * UNIT, n, below, most, room.ctypes.data)
+        logits, peaks = self._base + place * UNIT, self._base + peaks * UNIT
+        count = self._library.candidates(logits, peaks, n, below, most, room.ctypes.data)
         if count < 0:
             return None
         return room[: 4 * count].view(np.int32).copy(), room[4 * count : 8 * count].view(np.float32).copy()

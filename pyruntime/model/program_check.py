@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyruntime.model.kernel_abi import CHOICES, FLAGS, MAX_HEAD, MAX_TOKENS, NOTHING, OPERATIONS, UNIT
-from pyruntime.model.kernel_layout import matrix_bytes, partials_bytes, round_up, row_bytes
+from pyruntime.model.kernel_layout import matrix_bytes, partials_bytes, peaks_bytes, round_up, row_bytes
 from pyruntime.model.program import MAX_OUTPUT
 
 if TYPE_CHECKING:
@@ -101,11 +101,18 @@ def _ranges(
     elif name == "ROPE":
         yield False, Range("table", fields["table"], 4 * context * fields["head_size"])
     elif name == "LINEAR":
-        yield False, _matrix("weight", fields, width, fields["inputs"])
-        if fields["bias"] != NOTHING:
-            yield False, _rows("bias", fields, width, 1)
-        if fields["residual"] != NOTHING:
-            yield False, _rows("residual", fields, width, rows)
+        yield from _linear_ranges(fields, width, rows)
+
+
+def _linear_ranges(fields: Mapping[str, int], width: int, rows: int) -> Iterator[tuple[bool, Range]]:
+    """What LINEAR touches beside the rows it reads and writes."""
+    yield False, _matrix("weight", fields, width, fields["inputs"])
+    if fields["bias"] != NOTHING:
+        yield False, _rows("bias", fields, width, 1)
+    if fields["residual"] != NOTHING:
+        yield False, _rows("residual", fields, width, rows)
+    if fields["peaks"] != NOTHING:
+        yield True, Range("peaks", fields["peaks"], peaks_bytes(width, rows))
 
 
 def _rows(field: str, fields: Mapping[str, int], width: int, n: int) -> Range:

@@ -92,11 +92,13 @@ class Tables:
         cache_words: layer → the fields of the cache.
         rotations: place of the rotation table.
         partials: place for attention's partial results.
+        peaks: place for the peaks of the logits.
     """
 
     cache_words: Callable[[int], dict[str, int]]
     rotations: int
     partials: int
+    peaks: int
 
 
 @dataclass
@@ -145,6 +147,7 @@ class Recorder:
             "outputs": matrix.rows,
             "bias": vector.place if vector else -1,
             "residual": -1,
+            "peaks": self.tables.peaks if rows.output and matrix.rows == self.config.vocab_size else -1,
         }
         source = self._as_integers(rows, self.row_for(matrix.format))
         return self._step("LINEAR", Value(matrix.rows, output=rows.output), {"src": source}, words)

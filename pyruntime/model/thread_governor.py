@@ -63,11 +63,12 @@ class ThreadGovernor:
         elif threads == self._current:
             self._times.append(seconds)
             if self._tried is None:
-                self._consider_trial()
+                self._consider_trial(seconds)
 
-    def _consider_trial(self) -> None:
+    def _consider_trial(self, seconds: float) -> None:
         full = len(self._times) == _WINDOW
-        if full and statistics.median(self._times) > _SLOW * self._usual:
+        # Only behind a slow run can the median be slow, and it takes longer to find than all else here.
+        if full and seconds > _SLOW * self._usual and statistics.median(self._times) > _SLOW * self._usual:
             self._usual, self._interval = statistics.median(self._times), 0
         if full and self._runs >= self._interval:
             others = [number for number in self._numbers if number != self._current]

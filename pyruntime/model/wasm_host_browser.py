@@ -129,6 +129,7 @@ class WasmHost:
         self._views: dict[tuple[int, int], Any] = {}
         self._exports: Any = None
         self._memory: Any = None
+        self._begin = self._finish = self._candidates = _unallocated
 
     def allocate(self, n_bytes: int) -> None:
         """Memory for all of it; then the helpers are told their part."""
@@ -136,10 +137,13 @@ class WasmHost:
         if pages > _MOST_PAGES:
             raise MemoryError(f"{n_bytes} bytes are more than WebAssembly's 4 GiB")
         try:
-            memory, self._exports = self._instance(pages)
+            memory, exports = self._instance(pages)
         except JsException as error:
             raise MemoryError(str(error)) from error
+        self._exports = exports
         self._memory, self._end = js.Uint8Array.new(memory.buffer), self._base + n_bytes
+        # What each token needs is looked up once: a look is a new proxy, and takes longer than the call.
+        self._begin, self._finish, self._candidates = exports.begin, exports.finish, exports.candidates
         for number, helper in enumerate(self._helpers, 1):
             part = {
                 "module": self._module,
@@ -174,19 +178,20 @@ class WasmHost:
         """One call."""
         return int(self._exports.run(self._base, threads, n_tokens, position, n_output))
 
-    def begin(self, threads: int, n_tokens: int, position: int, n_output: int) -> None:
+    def begin(self, threads: int, token_id: int, position: int) -> None:
         """One call."""
-        self._exports.begin(self._base, threads, n_tokens, position, n_output)
+        self._begin(self._base, threads, token_id, position)
 
     def finish(self) -> int:
         """One call."""
-        return int(self._exports.finish(self._base))
+        return int(self._finish(self._base))
 
     def candidates(
-        self, place: int, n: int, below: float, most: int, found: int
+        self, place: int, peaks: int, n: int, below: float, most: int, found: int
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
         """One call, and a copy of what it found."""
-        count = int(self._exports.candidates(self._address(place), n, below, most, self._address(found)))
+        address = self._address
+        count = int(self._candidates(address(place), address(peaks), n, below, most, address(found)))
         if count < 0:
             return None
         both = self.read(found, 8 * count)
@@ -203,6 +208,7 @@ class WasmHost:
         self._end_helpers()
         self._views.clear()
         self._exports, self._memory, self._end = None, None, 0
+        self._begin = self._finish = self._candidates = _unallocated
 
     def _instance(self, pages: int) -> tuple[Any, Any]:
         """Memory of exactly so many pages, and the exports of an instance in it."""
@@ -224,6 +230,10 @@ class WasmHost:
                 self._views.clear()
             view = self._views[place, n_bytes] = self._memory.subarray(start, start + n_bytes)
         return view
+
+
+def _unallocated(*_: object) -> Any:
+    raise RuntimeError("the kernels have no memory: it was not allocated yet, or given back")
 
 
 def _terminate(helpers: list[Any]) -> None:

@@ -18,17 +18,20 @@ from __future__ import annotations
 
 import random
 import secrets
+from bisect import bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pyruntime.errors import ParameterError
+from pyruntime.sampling import handful
 from pyruntime.sampling.logprobs import Logprobs, logprobs
 from pyruntime.sampling.shortlist import Shortlist, enough_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyruntime.sampling.mask import TokenMask
     from pyruntime.sampling.params import SamplingParams
@@ -154,6 +157,8 @@ class Sampler:
         # random.Random.random() is the one stream that Python promises to keep the same across versions.
         self._random = random.Random(self.seed)
         self._counts: dict[int, int] = {}
+        self._is_simple = handful.is_enough_for(params)
+        self._shortlist: Shortlist | None = None  # where it does not depend on what was drawn
 
     def sample(self, logits: npt.ArrayLike) -> int:
         """The next token id, drawn from `probabilities(logits, params, counts so far)`."""
@@ -169,19 +174,26 @@ class Sampler:
         """What of the next logits `sample_among` needs; None when it is all of them, for `sample`."""
         if self._mask or self.params.logprobs is not None:
             return None
-        return enough_for(self.params, adjustments(self.params, self._counts))
+        if self._shortlist is not None:
+            return self._shortlist
+        shortlist = enough_for(self.params, adjustments(self.params, self._counts))
+        if self._is_simple:
+            self._shortlist = shortlist
+        return shortlist
 
     def sample_among(self, ids: npt.NDArray[np.integer[Any]], logits: npt.ArrayLike, vocab_size: int) -> int:
         """As `sample`, from the logits of the ascending `ids` that `shortlist` asked for."""
+        if self._is_simple and len(ids) <= handful.HANDFUL:
+            return self._draw(*handful.survivors(ids.tolist(), np.asarray(logits).tolist(), self.params))
         return self._draw(*candidates_among(ids, logits, self.params, self._counts, vocab_size))
 
-    def _draw(self, ids: Ids, kept: Floats) -> int:
-        if ids.shape[0] == 1:
-            token_id = int(ids[0])
-        else:
+    def _draw(self, ids: Ids | Sequence[int], kept: Floats | Sequence[float]) -> int:
+        place = 0
+        if len(ids) > 1:
             point = self._random.random()
-            index = int(np.searchsorted(np.cumsum(kept), point, side="right"))
-            token_id = int(ids[min(index, ids.shape[0] - 1)])
+            sums = list(accumulate(kept)) if isinstance(kept, list) else np.cumsum(kept)
+            place = bisect_right(sums, point, hi=len(ids) - 1)
+        token_id = int(ids[place])
         self._counts[token_id] = self._counts.get(token_id, 0) + 1
         return token_id
 

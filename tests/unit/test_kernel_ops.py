@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pyruntime.model.kernel_abi import FLAGS, NOTHING, UNIT, number
-from pyruntime.model.kernel_layout import FORMAT_OF_TYPE, CacheLayout, partials_bytes, row_bytes
+from pyruntime.model.kernel_layout import FORMAT_OF_TYPE, CacheLayout, partials_bytes, peaks_bytes, row_bytes
 from pyruntime.model.rope import Rope, frequencies
 from pyruntime.weights.quantized import dequantize
 from tests.kernel_lab import BACKENDS, GIVEN_LIBRARY, Lab, Place, make_backend
@@ -65,7 +65,7 @@ def integers(lab, rows, form):
 def test_the_tests_notice_a_kernel_that_leaves_its_memory():
     code = (
         "from tests.kernel_lab import *; import numpy as np; lab = Lab(make_backend('given', None)); "
-        "place = Place(lab.put(np.zeros(4, np.float32)) * UNIT); lab.call('candidates', place, 5, 0.0, 1, place)"
+        "place = Place(lab.put(np.zeros(4, np.float32)) * UNIT); lab.call('candidates', place, place, 5, 0.0, 1, place)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode != 0
@@ -109,14 +109,16 @@ def test_products_equal_numpys_on_the_same_integers(lab, random, type_name, n):
     for form in forms(lab, format_):
         src, meant = integers(lab, random.standard_normal((n, inputs)).astype(np.float32), form)
         for with_sums in (False, True):
-            dst = lab.take(n * row_bytes("FLOAT", outputs))
+            dst, peaks = lab.take(n * row_bytes("FLOAT", outputs)), lab.take(peaks_bytes(outputs, n))
             lab.run(
                 "LINEAR", n_tokens=n, dst=dst, weight=panels, format=number("FORMAT", format_), src=src,
                 src_row=number("ROW", form), inputs=inputs, outputs=outputs,
-                bias=bias_place if with_sums else NOTHING, residual=residual_place if with_sums else NOTHING,
+                bias=bias_place if with_sums else NOTHING, residual=residual_place if with_sums else NOTHING, peaks=peaks,
             )  # fmt: skip
             expected = meant @ weights.T + (bias + residual if with_sums else 0)
-            np.testing.assert_allclose(lab.rows(dst, n, outputs), expected, rtol=1e-4, atol=2e-4)
+            found = lab.rows(dst, n, outputs)
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-4)
+            np.testing.assert_array_equal(lab.floats_at(peaks, (n, 3)), peaks_of(found))
 
 
 def test_extreme_products_do_not_overflow(lab):
@@ -133,7 +135,7 @@ def test_extreme_products_do_not_overflow(lab):
                 dst = lab.take(8 * row_bytes("FLOAT", 16))
                 lab.run(
                     "LINEAR", n_tokens=n, dst=dst, weight=panels, format=number("FORMAT", format_), src=src,
-                    src_row=number("ROW", form), inputs=96, outputs=16, bias=NOTHING, residual=NOTHING,
+                    src_row=number("ROW", form), inputs=96, outputs=16, bias=NOTHING, residual=NOTHING, peaks=NOTHING,
                 )  # fmt: skip
                 np.testing.assert_allclose(lab.rows(dst, n, 16), (meant @ weights.T)[:n], rtol=1e-5, atol=0.05)
 
@@ -146,7 +148,7 @@ def test_products_of_the_last_rows_read_them_from_all(lab, random):
     flags = FLAGS["OUTPUT_ROWS"][0] | FLAGS["TAIL"][0]
     lab.run(
         "LINEAR", n_tokens=5, n_output=2, flags=flags, dst=dst, weight=panels, format=number("FORMAT", "Q8"), src=src,
-        src_row=number("ROW", "INT16"), inputs=32, outputs=16, bias=NOTHING, residual=NOTHING,
+        src_row=number("ROW", "INT16"), inputs=32, outputs=16, bias=NOTHING, residual=NOTHING, peaks=NOTHING,
     )  # fmt: skip
     expected = meant[3:] @ dequantize(data, "Q8_0", (16, 32)).T.astype(np.float64)
     np.testing.assert_allclose(lab.rows(dst, 2, 16), expected, rtol=1e-4, atol=1e-4)
@@ -239,12 +241,32 @@ def test_attention(lab, random, kv, size, heads, group, past, n):
     assert error < (2e-3 if kv == "INT16" else 5e-2)
 
 
+def peaks_of(rows):
+    """The largest of each 16 values; infinity if one is not finite."""
+    groups = np.array_split(rows, range(16, rows.shape[-1], 16), axis=-1)
+    return np.stack([np.where(np.isfinite(g).all(axis=-1), g.max(axis=-1), np.inf) for g in groups], axis=-1)
+
+
+def test_results_that_are_not_finite_are_peaks_of_their_own(lab):
+    bias = np.zeros(37, np.float32)
+    bias[20], bias[36] = -np.inf, np.nan
+    _, panels = lab.repack(np.zeros((37, 32), "<f4").tobytes(), "F32", "Q8", 37, 32)
+    src, _ = integers(lab, np.ones((1, 32), np.float32), "INT16")
+    dst, peaks = lab.take(row_bytes("FLOAT", 37)), lab.take(peaks_bytes(37, 1))
+    lab.run(
+        "LINEAR", n_tokens=1, dst=dst, weight=panels, format=number("FORMAT", "Q8"), src=src, peaks=peaks,
+        src_row=number("ROW", "INT16"), inputs=32, outputs=37, bias=lab.put_vector(bias), residual=NOTHING,
+    )  # fmt: skip
+    assert lab.floats_at(peaks, 3).tolist() == [0, np.inf, np.inf]
+
+
 @pytest.mark.parametrize("digits", [7, 1])
 def test_candidates_are_the_largest_above_the_floor_and_of_equal_ones_the_first(lab, random, digits):
     logits = random.standard_normal(1003).round(digits).astype(np.float32)
-    place, found = Place(lab.put(logits) * UNIT), lab.take(8 * 1003)
+    place, peaks = (Place(lab.put(x) * UNIT) for x in (logits, peaks_of(logits)))
+    found = lab.take(8 * 1003)
     for below, most in ((1e30, 10), (1.5, 1003), (2.0, 5), (0.0, 10), (4.0, 1), (1e30, 1003)):
-        count = lab.call("candidates", place, 1003, below, most, Place(found * UNIT))
+        count = lab.call("candidates", place, peaks, 1003, below, most, Place(found * UNIT))
         ids = lab.bytes_at(found, 4 * count).view(np.int32)
         values = lab.bytes_at(found, 8 * count)[4 * count :].view(np.float32)
         floor = np.float32(logits.max()) - np.float32(below)
@@ -260,4 +282,5 @@ def test_logits_that_are_not_finite_are_noticed(lab, bad):
         logits = np.ones(10, np.float32)
         logits[place] = bad
         found = Place(lab.take(80) * UNIT)
-        assert lab.call("candidates", Place(lab.put(logits) * UNIT), 10, 1.0, 10, found) == -1
+        given = (Place(lab.put(x) * UNIT) for x in (logits, peaks_of(logits)))
+        assert lab.call("candidates", *given, 10, 1.0, 10, found) == -1

@@ -70,8 +70,18 @@ def test_what_is_enough(params, expected):
     assert enough_for(params, adjustments(params, {})) == (None if expected is None else pytest.approx(expected))
 
 
-def test_the_draws_of_an_answer_are_the_same():
-    params = SamplingParams(temperature=1.5, min_p=0.02, presence_penalty=1.0, seed=3)
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(temperature=1.5, min_p=0.02, presence_penalty=1.0, seed=3),
+        SamplingParams(temperature=0),
+        SamplingParams(seed=4),  # a handful
+        SamplingParams(temperature=4, min_p=0.3, seed=5),
+        SamplingParams(temperature=0.7, min_p=1.0, seed=6),
+        SamplingParams(temperature=50, min_p=0.5, seed=7),  # more than that
+    ],
+)
+def test_the_draws_of_an_answer_are_the_same(params):
     whole, short = Sampler(params), Sampler(params)
     random = np.random.default_rng(5)
     for _ in range(50):
