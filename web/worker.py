@@ -11,6 +11,7 @@ from contextlib import ExitStack
 
 import js
 import protocol
+from outbox import Outbox
 from pyodide.code import run_js
 from pyscript import sync
 
@@ -18,13 +19,8 @@ _PROGRESS_INTERVAL_MS = 50
 
 _origin, _elapsed = js.performance.timeOrigin, js.performance.now
 
-_post_text = run_js("(text) => postMessage(text)")
 # Shared memory cannot be written down in a text: the one message of another kind.
 _post_stop_word = run_js("(word) => postMessage({ stopWord: word ?? null })")
-
-
-def _post(message):
-    _post_text(protocol.encode(message))
 
 
 def _remark(text):
@@ -40,6 +36,12 @@ def _now():
     """Milliseconds since the epoch, on the clock that the page's performance marks use."""
     return _origin + _elapsed()
 
+
+def _later(milliseconds, act):
+    asyncio.get_running_loop().call_later(milliseconds / 1000, act)
+
+
+_post = Outbox(run_js("(text) => postMessage(text)"), _elapsed, _later).post
 
 try:
     from worker_chat import REQUESTS, Chat

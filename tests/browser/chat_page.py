@@ -12,7 +12,8 @@ _RECORD_POSTS = """() => {
     window.posted = [];
     const worker = document.querySelector('script[name=engine]').xworker;
     worker.addEventListener('message', ({ data }) => {
-        if (typeof data === 'string' && data.startsWith('{')) posted.push({ ...JSON.parse(data), arrived: performance.now() });
+        if (typeof data !== 'string' || !data.startsWith('[{')) return;
+        posted.push(...JSON.parse(data).map((message) => ({ ...message, arrived: performance.now() })));
     });
     // At the window, last of all: the page has sent its word to the worker by then.
     addEventListener('click', ({ target }) => {
@@ -124,7 +125,7 @@ class ChatPage:
         """Let the page hear a message as if the worker had just posted it."""
         self.page.evaluate(
             "message => document.querySelector('script[name=engine]').xworker.dispatchEvent(new MessageEvent('message', "
-            "{ data: JSON.stringify({ ...message, at: performance.timeOrigin + performance.now() }) }))",
+            "{ data: JSON.stringify([{ ...message, at: performance.timeOrigin + performance.now() }]) }))",
             message,
         )
 

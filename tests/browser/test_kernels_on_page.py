@@ -171,7 +171,7 @@ def test_stop_in_the_moment_in_which_an_answer_ends_does_not_stop_the_next(fast)
     """The worker is done, the page has not heard of it: the word is written, and meets nothing."""
     fast.page.evaluate(
         """() => { window.beforeMessage = (data) => {
-            if (typeof data !== 'string' || JSON.parse(data).type !== 'Finished') return;
+            if (typeof data !== 'string' || JSON.parse(data).at(-1).type !== 'Finished') return;
             window.beforeMessage = null;
             document.querySelector('[data-testid=stop]').click();
             window.written = Atomics.load(stopWord, 0);

@@ -65,7 +65,7 @@ def worker(monkeypatch, repo_root):
 def test_an_event_of_the_engine_becomes_the_message_of_that_name(worker, event, message):
     assert told(7, event, 1234.5) == message
     worker._post(message)
-    assert json.loads(worker.posted[-1]) == protocol.to_wire(message)
+    assert json.loads(worker.posted[-1]) == [protocol.to_wire(message)]
 
 
 def test_the_page_has_a_message_for_every_event_of_the_engine():

@@ -23,14 +23,13 @@ _ANSWER_MARKS = ("send", "prompt-ready", "prefill-done", "first-token", "first-p
 class App:
     """Args:
     markdown: a `MarkdownView`.
-    listen: how the worker is listened to, the function of `bunches.mjs`.
     """
 
-    def __init__(self, markdown, listen):
+    def __init__(self, markdown):
         self._markdown = markdown
         options, problems = read_options(_parameters(), _resolve, js.location.origin)
         self._session = Session(options, problems, js.document.documentElement.dataset.conversation or "")
-        self._link = EngineLink(listen, self._receive, self._lost)
+        self._link = EngineLink(self._receive, self._lost)
         self._view = AppView(self)
         self._views = []  # of the messages shown
         self._answer = None  # the view of the answer being written

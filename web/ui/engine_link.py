@@ -1,25 +1,23 @@
-"""The line to the engine worker: messages go out as calls, and come in as they are posted, in bunches (`bunches.mjs`).
+"""The line to the engine worker: messages go out as calls, and come in as they are posted, in bunches (`outbox.py`).
 
 Calls need the worker's Python to be up; posted messages arrive even while it computes. Whatever breaks the line is
 told once, in words, to `on_lost`. Knows the wire only through `protocol`.
 """
 
+import js
 import protocol
-
-_GAP_MS = 80  # twelve times a second, text still seems to flow
 
 
 class EngineLink:
     """Args:
-    listen: the function of `bunches.mjs`.
     on_message: called with each message of the worker.
     on_lost: called with (class of the error, its text) when the worker cannot be reached.
     """
 
-    def __init__(self, listen, on_message, on_lost):
-        self._listen, self._on_message, self._on_lost = listen, on_message, on_lost
+    def __init__(self, on_message, on_lost):
+        self._on_message, self._on_lost = on_message, on_lost
         self._worker = None
-        self._computation = None
+        self._stop_word = None  # shared memory, in which 1 ends the worker's computation
 
     async def open(self, script_defined):
         """Wait until the worker's Python is up.
@@ -29,7 +27,7 @@ class EngineLink:
         """
         try:
             worker = (await script_defined).xworker
-            self._computation = self._listen(worker, self._receive, _GAP_MS)
+            worker.addEventListener("message", lambda event: self._hear(event.data))
             worker.addEventListener("error", lambda event: self._lost(RuntimeError(event.message)))
             self._worker = await worker.ready
         except Exception as error:  # noqa: BLE001 - whatever it is, the user is told
@@ -45,15 +43,21 @@ class EngineLink:
 
     def stop_at_once(self):
         """End what the worker is computing, within milliseconds, where memory is shared; the message must follow."""
-        if self._computation is not None:
-            self._computation.stop()
+        if self._stop_word is not None:
+            js.Atomics.store(self._stop_word, 0, 1)
 
     def _call_failed(self, error):
         self._lost_to(error.name, error.message)
 
-    def _receive(self, texts):
+    def _hear(self, data):
+        if isinstance(data, str):
+            self._receive(data)
+        elif js.Object.hasOwn(data, "stopWord"):  # PyScript's own messages are no texts either
+            self._stop_word = data.stopWord
+
+    def _receive(self, bunch):
         try:
-            messages = protocol.decode_all(texts)
+            messages = protocol.decode_bunch(bunch)
         except protocol.ProtocolError as error:
             self._lost(error)
         else:
