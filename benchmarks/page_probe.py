@@ -10,7 +10,7 @@ from pyruntime.engine import Engine
 from pyruntime.events import Finished
 from pyruntime.sampling import SamplingParams
 
-_calls = []  # (began, ended) of each call into the kernels, seconds
+_calls = []  # of each call into the kernels: when it began, ended, and when a token was drawn from it, seconds
 
 
 def _engine():
@@ -37,6 +37,8 @@ def _time_calls():
     owner, names = (executor._host, ("run", "finish")) if hasattr(executor, "_host") else (executor, ("forward",))
     for name in names:
         setattr(owner, name, _timed(getattr(owner, name)))
+    kv = _engine()._kv
+    kv.draw = _noted(kv.draw)
     return " and ".join(names)
 
 
@@ -44,14 +46,24 @@ def _timed(call):
     def timed(*arguments):
         began = time.perf_counter()
         result = call(*arguments)
-        _calls.append((began, time.perf_counter()))
+        ended = time.perf_counter()
+        _calls.append([began, ended, ended])
         return result
 
     return timed
 
 
+def _noted(draw):
+    def noted(*arguments):
+        token = draw(*arguments)
+        _calls[-1][2] = time.perf_counter()
+        return token
+
+    return noted
+
+
 def _taken_calls():
-    taken = [(1000 * began, 1000 * ended) for began, ended in _calls]
+    taken = [[1000 * moment for moment in call] for call in _calls]
     _calls.clear()
     return taken
 

@@ -1,7 +1,7 @@
 """How much of a decode step is Python: `python -m benchmarks step`. Prints a table and JSON.
 
 An answer of 128 tokens in the page, once with the likeliest token each time and once drawn with the defaults. In the
-worker a clock runs around the call that computes the forward pass; everything else of a step — sampling (what the kernels
+worker a clock runs around the call that computes the forward pass; everything else of a step — drawing (what the kernels
 do for it included), decoding to text, messages to the page, the turn given to the event loop — counts as Python's.
 """
 
@@ -58,14 +58,19 @@ def _step(page: BenchPage, text: str) -> Step:
     return step
 
 
-def shares(calls: Sequence[tuple[float, float]]) -> dict[str, float]:
-    """What a step consists of, from when each call of it began and ended (milliseconds): means, and Python's median."""
-    began, ended = [call[0] for call in calls], [call[1] for call in calls]
+def shares(calls: Sequence[tuple[float, float, float]]) -> dict[str, float]:
+    """What a step consists of, in means and medians.
+
+    Args:
+        calls: of each step, when the forward pass began, when it ended, and when a token was drawn (milliseconds).
+    """
+    began, ended, drawn = zip(*calls, strict=True)
     between = [later - end for later, end in zip(began[1:], ended, strict=False)]
     steps = len(calls) - 1
     return {
         "a step, ms": (began[-1] - began[0]) / steps,
-        "forward pass, ms": sum(end - begin for begin, end in calls[:-1]) / steps,
+        "forward pass, ms": sum(end - begin for begin, end, _ in calls[:-1]) / steps,
         "Python, mean, ms": sum(between) / steps,
         "Python, median, ms": statistics.median(between),
+        "drawing, of that, median, ms": statistics.median(done - end for end, done in zip(ended, drawn, strict=True)),
     }

@@ -10,7 +10,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.chat_page import ChatPage
+from tests.browser.chat_page import READY_WITHIN_MS, ChatPage
 from tests.browser.conftest import watched_chat
 from tooling.server import Server
 
@@ -154,7 +154,7 @@ def test_a_reload_shows_the_conversation_before_the_model_is_there(open_parrot):
     chat.wait_for("ready")
     wait_until_kept(chat, "two **bold**")
     chat.page.reload()
-    expect(chat.messages()).to_have_count(2)
+    expect(chat.messages()).to_have_count(2, timeout=READY_WITHIN_MS)  # Python has to start
     expect(chat.answer_text().locator("strong")).to_have_text("bold")
     chat.wait_for("ready")
     expect(chat.answer.get_by_test_id("stats")).to_be_visible()

@@ -274,12 +274,13 @@ def test_stages_go_from_mark_to_mark_in_the_order_of_time():
 
 
 def test_pythons_share_of_a_step_is_what_lies_between_the_calls():
-    calls = [(0.0, 4.0), (5.0, 9.0), (10.0, 14.0), (18.0, 22.0)]
+    calls = [(0.0, 4.0, 4.5), (5.0, 9.0, 9.5), (10.0, 14.0, 16.0), (18.0, 22.0, 22.5)]
     assert shares(calls) == {
         "a step, ms": 6.0,
         "forward pass, ms": 4.0,
         "Python, mean, ms": 2.0,
         "Python, median, ms": 1.0,
+        "drawing, of that, median, ms": 0.5,
     }
 
 
