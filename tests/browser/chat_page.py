@@ -104,7 +104,7 @@ class ChatPage:
     @property
     def results(self):
         """The texts of all results of calls."""
-        return self.page.get_by_test_id("tool-result")
+        return self.messages("tool").get_by_test_id("message-text")
 
     def set_tools(self, *names):
         """Offer these tools to the model, and no others."""

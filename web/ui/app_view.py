@@ -76,7 +76,8 @@ class AppView:
         self._state = session.state
         self._root.setAttribute("data-app-state", session.state)
         self._root.setAttribute("data-conversation", session.conversation.key)  # `early.mjs` keeps it over a reload
-        self._root.setAttribute("data-settings", session.settings.text)  # and this for all visits
+        if session.settings.text != self._root.getAttribute("data-settings"):
+            self._root.setAttribute("data-settings", session.settings.text)  # and this for all visits
         set_text(self._words, session.status)
         set_text(self._detail, f": {session.detail}" if session.detail else "")
         set_text(self._model, session.model)

@@ -58,12 +58,11 @@ class CallView:
         self._buttons.firstElementChild.focus()
 
 
-def show_result(message, place):
-    """Show a call's result, the text of a `conversation.Message`, in the element for the text."""
+def result_view(message, text):
+    """A call's result, which can be closed: of a `conversation.Message` and the element that shows its text."""
     name = message.result_of.name if message.result_of is not None else ""
     element = make("details", class_="aside")
     element.open = len(message.text) <= _OPEN_UP_TO
-    element.append(
-        make("summary", wording.result(name)), make("div", message.text, class_="plain", data_testid="tool-result")
-    )
-    place.replaceChildren(element)
+    text.classList.add("plain")
+    element.append(make("summary", wording.result(name)), text)
+    return element

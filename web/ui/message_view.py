@@ -6,7 +6,7 @@ import asyncio
 
 import js
 from ui import wording
-from ui.call_view import CallView, show_result
+from ui.call_view import CallView, result_view
 from ui.characters import showable, well_formed
 from ui.dom import button, is_enter, make, set_text
 from ui.markdown_text import BlockSplitter
@@ -107,11 +107,10 @@ class MessageView:
 
     def _finish(self):
         message = self.message
-        if message.role == "tool":
-            show_result(message, self._text)
-            return None
-        if message.role == "user":
+        if message.role != "assistant":
             set_text(self._text, message.text)
+            if message.role == "tool":
+                self.element.append(result_view(message, self._text))
             return None
         if message.reasoning:
             self._thinking_view().finish()
