@@ -25,6 +25,7 @@ from pyruntime.answer import Answer, KVState, Stopwatch
 from pyruntime.chat.marks import ends_inside_thinking
 from pyruntime.chat.messages import move_inline_thinking
 from pyruntime.chat.output import OutputParser
+from pyruntime.chat.thinking_switch import thinks_by_default
 from pyruntime.chat.tool_calls import tool_schemas
 from pyruntime.errors import (
     BusyError,
@@ -153,6 +154,16 @@ class Engine:
         such: "Q6_K", "F16", … `docs/kernels.md` says what that costs.
         """
         return self._executor.in_8_bits
+
+    @property
+    def can_call(self) -> bool:
+        """Whether the model's template has a way of asking for tools."""
+        return self.model.marks.call is not None
+
+    @property
+    def thinks_by_default(self) -> bool | None:
+        """Whether the model thinks when `enable_thinking` is not given; None where its template does not know that."""
+        return thinks_by_default(self.model.template) if self.model.template else None
 
     def cancel(self) -> None:
         """Stop the answer that is running: at once where the executor can be stopped from another thread, and at the

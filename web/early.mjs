@@ -2,7 +2,8 @@
 //
 // Speaks as long as Python cannot: what fails to load or goes wrong before the page's Python has started is shown in the
 // notice. Once data-app-state has moved on from "starting", Python speaks.
-// Keeps what was typed, and which conversation is shown, over a reload, which may happen before Python is there.
+// Keeps what was typed, and which conversation is shown, over a reload, which may happen before Python is there; and the
+// settings for all visits.
 
 const page = document.documentElement;
 const composer = document.querySelector('[data-testid="composer"]');
@@ -30,4 +31,13 @@ try {
   });
 } catch {
   // The browser keeps no data for this site.
+}
+
+try {
+  const kept = localStorage;
+  page.dataset.settings = kept.getItem('tinypylm:settings') ?? '';
+  const keep = () => kept.setItem('tinypylm:settings', page.dataset.settings);
+  new MutationObserver(keep).observe(page, { attributeFilter: ['data-settings'] });
+} catch {
+  // As above.
 }

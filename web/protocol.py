@@ -30,6 +30,12 @@ def _count(where, value):
     return value
 
 
+def _flag(where, value):
+    if not isinstance(value, bool):
+        raise _refusal(where, value, "true or false")
+    return value
+
+
 def _number(where, value):
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise _refusal(where, value, "a number")
@@ -112,12 +118,22 @@ Load = _message(
     ("threads", _optional(_count)),
     ("conversation", _optional(_text)),  # the one to show; None: the one that was written last
 )
-# Requests: ask behind the last message, put a question in other words, answer again, go on with an answer.
-Send = _message("Send", ("id", _count), ("text", _text), ("sampling", _sampling))
-Edit = _message("Edit", ("id", _count), ("message", _text), ("text", _text), ("sampling", _sampling))
-Regenerate = _message("Regenerate", ("id", _count), ("message", _text), ("sampling", _sampling))
-Continue = _message("Continue", ("id", _count), ("message", _text), ("sampling", _sampling))
+# What a request is run with: `tools` are the names of those the model may ask for, `thinking` whether it is to think (None:
+# as its template has it).
+_SETTINGS = _record(("sampling", _sampling), ("tools", _list(_text)), ("thinking", _optional(_flag)))
+# Requests: ask behind the last message, put a question in other words, answer again, go on with an answer, run the call of a
+# result again.
+Send = _message("Send", ("id", _count), ("text", _text), ("settings", _SETTINGS))
+Edit = _message("Edit", ("id", _count), ("message", _text), ("text", _text), ("settings", _SETTINGS))
+Regenerate = _message("Regenerate", ("id", _count), ("message", _text), ("settings", _SETTINGS))
+Continue = _message("Continue", ("id", _count), ("message", _text), ("settings", _SETTINGS))
+Retry = _message("Retry", ("id", _count), ("message", _text), ("settings", _SETTINGS))
 Cancel = _message("Cancel", ("id", _count))
+# What the user says to a call of a request that waits for that.
+Approve = _message("Approve", ("id", _count), ("call", _text))
+Deny = _message("Deny", ("id", _count), ("call", _text))
+# Another system prompt for the conversation; an empty one leaves it to the model's template.
+SetSystem = _message("SetSystem", ("text", _text))
 # Show the branch that a message is on; begin another conversation.
 Select = _message("Select", ("message", _text))
 NewChat = _message("NewChat")
@@ -134,13 +150,25 @@ Progress = _message(
 )
 # Something the user should know, though all goes on.
 Remark = _message("Remark", ("text", _text), ("at", _number))
+# What the model can be told beside the conversation: the tools there are, whether its template can call any, and whether it
+# thinks when it is not told (None: its template knows no such switch).
+_TOOL = _record(("name", _text), ("description", _text), ("needs_approval", _flag))
+Abilities = _message(
+    "Abilities", ("tools", _list(_TOOL)), ("can_call", _flag), ("thinks", _optional(_flag)), ("at", _number)
+)
 # The model takes messages now; `context` is in tokens.
 Ready = _message("Ready", ("model", _text), ("executor", _text), ("context", _count), ("at", _number))
 # The messages shown of a conversation: the first `first` stay as they are, these follow, and no others. `branches` are the
 # ids of all messages at the same place, oldest first. `stats` are those of an answer that ended by itself or was stopped.
+# `call_id` is that of the call in the answer above that a tool's result is of.
 _CALL = _record(
-    ("name", _optional(_text)), ("arguments", _optional(_text)), ("problem", _optional(_text)), ("raw", _text)
+    ("id", _text),
+    ("name", _optional(_text)),
+    ("arguments", _optional(_text)),
+    ("problem", _optional(_text)),
+    ("raw", _text),
 )
+_STATE = _one_of("done", "cancelled", "interrupted", "error")
 _STATS = _record(
     ("prompt_tokens", _count),
     ("cached_tokens", _count),
@@ -157,11 +185,14 @@ _SHOWN = _record(
     ("text", _text),
     ("reasoning", _text),
     ("calls", _list(_CALL)),
-    ("state", _one_of("done", "cancelled", "interrupted", "error")),
+    ("call_id", _optional(_text)),
+    ("state", _STATE),
     ("stats", _optional(_STATS)),
     ("branches", _list(_text)),
 )
 Shown = _message("Shown", ("conversation", _text), ("first", _count), ("messages", _list(_SHOWN)), ("at", _number))
+# The conversation's system prompt; empty where that is left to the model's template.
+System = _message("System", ("text", _text), ("at", _number))
 # What the model is given: the conversation without its `left_out` first messages, for which there is no room.
 Fitted = _message("Fitted", ("id", _count), ("left_out", _count), ("at", _number))
 PromptReady = _message(
@@ -183,7 +214,22 @@ ToolCall = _message(
     ("raw", _text),
     ("at", _number),
 )
-# The answer's end; `text` is the whole answer, `reasoning` the whole thinking, rates are in tokens per second.
+# A request with calls goes on: they are run now, or the model has their results and answers again, in another message.
+Step = _message("Step", ("id", _count), ("to", _one_of("tools", "answer")), ("at", _number))
+# One call, by its id: it waits for `Approve` or `Deny`; it is being run; it has its result ("cancelled": it was denied).
+ApprovalNeeded = _message("ApprovalNeeded", ("id", _count), ("call", _text), ("at", _number))
+ToolStarted = _message("ToolStarted", ("id", _count), ("call", _text), ("at", _number))
+ToolEnded = _message(
+    "ToolEnded",
+    ("id", _count),
+    ("call", _text),
+    ("state", _STATE),
+    ("at", _number),
+)
+# The model asked for tools once more than one request may; these calls are not run.
+ToolRoundsExhausted = _message("ToolRoundsExhausted", ("id", _count), ("rounds", _count), ("at", _number))
+# The end of a request, and of its last answer; `text` is that whole answer, `reasoning` its whole thinking, rates are in tokens
+# per second.
 Finished = _message(
     "Finished",
     ("id", _count),

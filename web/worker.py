@@ -8,6 +8,7 @@ exception becomes a `Failed` message in the error's own words; the traceback goe
 import asyncio
 import traceback
 from contextlib import ExitStack
+from datetime import datetime
 
 import js
 import protocol
@@ -52,10 +53,20 @@ try:
     from pyruntime.delivery.obtain_browser import obtain_model
     from pyruntime.engine import Engine
     from pyruntime.tables_cache import StoredTables
+    from pyruntime.tools.calculator import calculator_tool
+    from pyruntime.tools.clock import current_time_tool
 except Exception as error:
     # A package that did not arrive: PyScript would tell the console only.
     _post_failure(0, error)
     raise
+
+
+def _local_time():
+    return datetime.now().astimezone()
+
+
+# All that a person may offer to the model.
+TOOLS = {tool.name: tool for tool in (calculator_tool(), current_time_tool(_local_time))}
 
 
 class Worker:
@@ -63,7 +74,7 @@ class Worker:
 
     def __init__(self):
         self._engine = None
-        self._chat = Chat(_post, _now, Shelf(IndexedDBTexts()))
+        self._chat = Chat(_post, _now, Shelf(IndexedDBTexts()), TOOLS)
 
     def handle(self, text):
         """Do what one message of the page says; returns what is still going on as an awaitable, or None.
@@ -74,6 +85,10 @@ class Worker:
         message = protocol.decode(text)
         if isinstance(message, protocol.Cancel):
             return self._chat.cancel(message.id)
+        if isinstance(message, (protocol.Approve, protocol.Deny)):
+            return self._chat.decide(message.id, message.call, allowed=isinstance(message, protocol.Approve))
+        if isinstance(message, protocol.SetSystem):
+            return self._chat.set_system(message.text)
         if isinstance(message, protocol.Select):
             return self._chat.select(message.message)
         if isinstance(message, protocol.NewChat):

@@ -8,28 +8,22 @@ Nothing here knows browsers; the clock, the posting and the store are passed in.
 """
 
 import asyncio
-import json
 import uuid
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import protocol
+from worker_words import described, shown, told
 
 from pyruntime.chat.tree import Tree
 from pyruntime.conversation import Options, Session
-from pyruntime.conversation.events import MessageAdded, PromptFitted
+from pyruntime.conversation.events import MessageAdded
+from pyruntime.conversation.states import State, StateChanged
 from pyruntime.errors import BusyError, DeliveryError, FormatError, ParameterError
-from pyruntime.events import (
-    CallInvalid,
-    CallReady,
-    Delta,
-    Finished,
-    PrefillProgress,
-    PromptReady,
-    ReasoningDelta,
-)
+from pyruntime.events import Finished
 from pyruntime.sampling import SamplingParams
+from pyruntime.tools import ToolRegistry
 
-REQUESTS = (protocol.Send, protocol.Edit, protocol.Regenerate, protocol.Continue)
+REQUESTS = (protocol.Send, protocol.Edit, protocol.Regenerate, protocol.Continue, protocol.Retry)
 _KEEP_EVERY_MS = 1000  # while an answer is written
 
 _UNKEPT = (DeliveryError, FormatError, ParameterError)  # what keeping a conversation may fail with
@@ -42,13 +36,14 @@ class Chat:
         post: sends a message of the protocol to the page.
         now: milliseconds since the epoch.
         shelf: a `Shelf`, where conversations are kept.
+        tools: name → `Tool`, of all that a person may offer to the model.
     """
 
-    def __init__(self, post, now, shelf):
-        self._post, self._now, self._shelf = post, now, shelf
+    def __init__(self, post, now, shelf, tools):
+        self._post, self._now, self._shelf, self._tools = post, now, shelf, tools
         self._key = ""  # the conversation's id; empty before `restore`
         self._tree, self._session = Tree(), None  # the tree counts while there is no session
-        self._told = []  # the messages that the page shows
+        self._told, self._told_system = [], ""  # the messages that the page shows, and the system prompt
         self._running = self._stopped = None  # ids of requests
         self._is_left = False  # whether another conversation begins when the request has ended
         self._unkept, self._kept, self._keeping, self._kept_at = {}, set(), None, 0.0
@@ -76,6 +71,15 @@ class Chat:
         tree = self._present
         self._session = None if engine is None else Session(engine, tree, look_ahead=True)
         self._tree = tree
+        if engine is not None:
+            self._post(
+                protocol.Abilities(
+                    [described(tool) for tool in self._tools.values()],
+                    engine.can_call,
+                    engine.thinks_by_default,
+                    self._now(),
+                )
+            )
 
     def begin(self, request):
         """Take a request, so that a stop that comes from now on is for it; `run` must follow."""
@@ -96,13 +100,16 @@ class Chat:
             if self._session is None:
                 raise BusyError("conversation: the model is not there yet. Wait until it is")
             self._forget_told(request)
-            self._session.options = Options(SamplingParams(**request.sampling))
+            self._session.options = self._options(request.settings)
             async with aclosing(self._events(request)) as events:
                 async for event in events:
                     if self._stopped == request.id:
                         self._session.cancel()  # the stop may have come before the session had begun
                     if isinstance(event, Finished):
                         finished = told(request.id, event, self._now())
+                    elif isinstance(event, StateChanged):
+                        if self._step(request.id, event):
+                            finished = None  # it was of an answer that is not the last
                     else:
                         self._tell(request.id, event)
                     self._keep(at_once=isinstance(event, MessageAdded))
@@ -117,6 +124,19 @@ class Chat:
             self._stopped = request_id
             if self._session is not None:
                 self._session.cancel()
+
+    def decide(self, request_id, call, *, allowed):
+        """Let a call of a request be run, or not; nothing happens if it does not wait for that (any more)."""
+        if request_id == self._running and self._session is not None:
+            with suppress(ParameterError):
+                (self._session.approve if allowed else self._session.deny)(call)
+
+    def set_system(self, text):
+        """Give the conversation another system prompt; nothing happens while an answer is written."""
+        if self._running is None and self._key:
+            self._put(self._present.with_system(text or None))
+            self._show()
+            self._keep(at_once=True)
 
     def select(self, message):
         """Show the branch that a message is on; nothing happens while an answer is written, or if there is no such message."""
@@ -144,6 +164,15 @@ class Chat:
             self._session.change(tree)
         self._tree = tree
 
+    def _options(self, settings):
+        unknown = [name for name in settings["tools"] if name not in self._tools]
+        if unknown:
+            raise ParameterError("tools", unknown[0], ", ".join(self._tools) or "none")
+        tools = ToolRegistry([self._tools[name] for name in settings["tools"]])
+        thinking = settings["thinking"]
+        told = {} if thinking is None else {"enable_thinking": thinking}
+        return Options(SamplingParams(**settings["sampling"]), tools, told)
+
     def _events(self, request):
         session = self._session
         if isinstance(request, protocol.Send):
@@ -152,6 +181,8 @@ class Chat:
             return session.edit(request.message, request.text)
         if isinstance(request, protocol.Regenerate):
             return session.regenerate(request.message)
+        if isinstance(request, protocol.Retry):
+            return session.retry(request.message)
         return session.continue_answer(request.message)
 
     def _end(self, before):
@@ -178,19 +209,29 @@ class Chat:
 
     def _tell(self, request_id, event):
         if isinstance(event, MessageAdded):
-            if self._present.node(event.node_id).role == "user" and not self._is_left:
+            if not self._is_left:
                 self._show()
-        elif isinstance(event, PromptFitted):
-            self._post(protocol.Fitted(request_id, len(event.left_out), self._now()))
         else:
             message = told(request_id, event, self._now())
             if message is not None:
                 self._post(message)
 
+    def _step(self, request_id, change):
+        """Tell the page that calls are run now, or that the model goes on behind them; whether that is what has changed."""
+        before, now = change.before, change.now
+        if now == State.TOOL_CALL or (before, now) == (State.TOOL_CALL, State.PREFILL):
+            to = "tools" if now == State.TOOL_CALL else "answer"
+            self._post(protocol.Step(request_id, to, self._now()))
+            return True
+        return False
+
     def _show(self, *, anew=False):
-        """Tell the page which messages are shown, if that has changed or all is `anew`."""
+        """Tell the page which messages are shown, and the system prompt, if that has changed or all is `anew`."""
         tree = self._present
-        messages = [_shown(tree, node) for node in tree.path]
+        if (tree.system or "") != self._told_system:
+            self._told_system = tree.system or ""
+            self._post(protocol.System(self._told_system, self._now()))
+        messages = [shown(tree, node) for node in tree.path]
         first = 0
         while first < min(len(messages), len(self._told)) and messages[first] == self._told[first]:
             first += 1
@@ -216,7 +257,7 @@ class Chat:
         if not at_once and now - self._kept_at < _KEEP_EVERY_MS:
             return
         tree = self._session.snapshot() if self._session else self._tree
-        if not tree.nodes and self._key not in self._kept:
+        if not tree.nodes and tree.system is None and self._key not in self._kept:
             return  # an empty conversation is none
         self._kept_at = now
         self._kept.add(self._key)
@@ -248,66 +289,3 @@ class Chat:
 
 def _new_key():
     return uuid.uuid4().hex
-
-
-def _shown(tree, node):
-    """A message as the page is told of it."""
-    return {
-        "id": node.id,
-        "role": node.role,
-        "text": node.text,
-        "reasoning": node.reasoning,
-        "calls": [_call(call) for call in node.calls],
-        "state": node.state,
-        "stats": _stats(node) if node.usage else None,
-        "branches": list(tree.siblings(node.id)),
-    }
-
-
-def _call(call):
-    return {
-        "name": None if call.problem else call.name,
-        "arguments": None if call.problem else json.dumps(json.loads(call.arguments), indent=2, ensure_ascii=False),
-        "problem": call.problem,
-        "raw": call.raw,
-    }
-
-
-def _stats(node):
-    """The figures of an answer; a file from elsewhere may lack any of them."""
-    counts = {name: node.usage.get(name, 0) for name in ("prompt_tokens", "cached_tokens", "new_tokens", "left_out")}
-    speed = {name: node.timings.get(name) for name in ("ttft_ms", "prefill_tps", "decode_tps")}
-    return {**counts, **speed, "stop_reason": node.stop_reason or ""}
-
-
-def told(answer, event, now):
-    """The message that tells the page of an event about this answer, at this time; None for what it need not know."""
-    if isinstance(event, Delta):
-        return protocol.Delta(answer, event.text, now)
-    if isinstance(event, ReasoningDelta):
-        return protocol.ReasoningDelta(answer, event.text, now)
-    if isinstance(event, CallReady):
-        arguments = json.dumps(event.call.arguments, indent=2, ensure_ascii=False)
-        return protocol.ToolCall(answer, event.call.name, arguments, None, event.call.raw, now)
-    if isinstance(event, CallInvalid):
-        return protocol.ToolCall(answer, None, None, event.call.problem, event.call.raw, now)
-    if isinstance(event, PrefillProgress):
-        return protocol.Prefill(answer, event.done, event.total, now)
-    if isinstance(event, PromptReady):
-        return protocol.PromptReady(answer, event.prompt_tokens, event.cached_tokens, now)
-    if isinstance(event, Finished):
-        usage, timings = event.usage, event.timings
-        return protocol.Finished(
-            answer,
-            event.reason,
-            event.text,
-            event.reasoning,
-            usage.prompt_tokens,
-            usage.cached_tokens,
-            usage.new_tokens,
-            usage.left_out,
-            timings.prefill_tps,
-            timings.decode_tps,
-            now,
-        )
-    return None

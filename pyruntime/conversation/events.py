@@ -1,7 +1,7 @@
 """What happens in a conversation, as small values. A request of `Session` yields, beside those of `pyruntime.events`:
 
     StateChanged at every transition; MessageAdded when the tree has a new message; PromptFitted before each prompt;
-    of calls: ApprovalNeeded, ToolStarted, and MessageAdded with the result.
+    of calls: ApprovalNeeded, ToolStarted, ToolEnded, and MessageAdded with the result.
 
 The last one is always StateChanged to IDLE. An exception after it says why the request failed.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyruntime.chat.tree import Call
+from pyruntime.chat.tree import Call, NodeState
 from pyruntime.conversation.states import StateChanged
 from pyruntime.events import Event
 
@@ -52,11 +52,22 @@ class ToolStarted:
 
 
 @dataclass(frozen=True)
+class ToolEnded:
+    """A call has its result: "done", "cancelled" when it was denied, "error" when the tool failed.
+
+    Its message is added when those of all calls before it are, which may be later.
+    """
+
+    call: Call
+    state: NodeState
+
+
+@dataclass(frozen=True)
 class ToolRoundsExhausted:
     """The model asked for tools again after as many rounds as one request may have; these calls are not run."""
 
     rounds: int
 
 
-ToolEvent = ApprovalNeeded | ToolStarted | MessageAdded
+ToolEvent = ApprovalNeeded | ToolStarted | ToolEnded | MessageAdded
 SessionEvent = Event | StateChanged | PromptFitted | ToolEvent | ToolRoundsExhausted

@@ -17,7 +17,7 @@ from pyruntime.chat.history import as_messages
 from pyruntime.chat.tool_calls import InvalidToolCall, ToolCall
 from pyruntime.chat.tree import Call, Node, NodeState, Tree, text_content
 from pyruntime.conversation.draft import Draft
-from pyruntime.conversation.events import MessageAdded, PromptFitted, SessionEvent, ToolRoundsExhausted
+from pyruntime.conversation.events import MessageAdded, PromptFitted, SessionEvent, ToolEnded, ToolRoundsExhausted
 from pyruntime.conversation.states import Machine, State, StateChanged
 from pyruntime.conversation.tool_round import Result, ToolRound
 from pyruntime.errors import UnsupportedError
@@ -282,6 +282,8 @@ class Turn:
                 results[event.call.id] = event
                 while waiting and waiting[0].id in results:
                     yield self._add(self._result_node(results[waiting.pop(0).id]))
+                if not self._is_cancelled():
+                    yield ToolEnded(event.call, event.state)
         self._round = None
         # After a stop, what had come is not lost because something before it had not.
         for result in [results[call.id] for call in waiting if call.id in results]:

@@ -42,7 +42,7 @@ _CONTRASTS = """() => {
         return getComputedStyle(document.body).backgroundColor;
     };
     const ratios = {};
-    for (const element of document.querySelectorAll('h1, p, span, a, code, kbd, button:not(:disabled), .text, strong, summary, .plain')) {
+    for (const element of document.querySelectorAll('h1, h2, h3, p, span, a, code, kbd, label, button:not(:disabled), .text, strong, summary, .plain')) {
         const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
         if (!own || !element.checkVisibility()) continue;
         const [a, b] = [light(getComputedStyle(element).color), light(ground(element))].sort((x, y) => y - x);
@@ -57,7 +57,7 @@ class ChatPage:
 
     def __init__(self, page):
         self.page = page
-        for part in ("composer", "send", "stop", "new-chat", "notice", "status", "progress"):
+        for part in ("composer", "send", "stop", "new-chat", "notice", "status", "progress", "settings"):
             setattr(self, part.replace("-", "_"), page.get_by_test_id(part))
 
     def open(self, url, *, until="ready"):
@@ -96,6 +96,24 @@ class ChatPage:
     def thinking(self):
         """What the last answer shows of its thinking."""
         return self.answer.get_by_test_id("thinking")
+
+    @property
+    def calls(self):
+        """The cards of all calls for tools."""
+        return self.page.get_by_test_id("tool-call")
+
+    @property
+    def results(self):
+        """The texts of all results of calls."""
+        return self.messages("tool").get_by_test_id("message-text")
+
+    def set_tools(self, *names):
+        """Offer these tools to the model, and no others."""
+        self.settings.click()
+        for switch in self.page.get_by_test_id("tool-switch").all():
+            switch.set_checked(switch.get_attribute("data-tool") in names)
+        self.page.get_by_test_id("settings-close").click()
+        return self
 
     def ask(self, text):
         """Send a message and wait for its answer's end; returns the answer's text."""

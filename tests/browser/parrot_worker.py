@@ -5,17 +5,19 @@
 # at a time, and waits to be stopped; "/drip TEXT" at once, and then dots until it is stopped; "/fail TEXT" fails after
 # having said it (nothing if there is none); "/wait" says nothing until it is stopped; "/think THOUGHT|TEXT" thinks before
 # it says the text, and if there is none, thinks until it is stopped; "/call RAW|TEXT" says the text and makes a call that
-# is not valid; "/history" says what it was sent; "/count" says how many answers it has given. An answer that is continued
-# goes on with " and on", and then does as before.
+# is not valid; "/use TOOL TEXT and TOOL TEXT then TOOL TEXT" calls two tools at once and then a third, and says what they
+# gave; "/told" says which tools it was offered and what it was told about thinking; "/history" says what it was sent;
+# "/count" says how many answers it has given. An answer that is continued goes on with " and on", and then does as before.
 
 import asyncio
 import json
 from types import SimpleNamespace
 
-from pyruntime.chat.tool_calls import InvalidToolCall
+from pyruntime.chat.tool_calls import InvalidToolCall, ToolCall
 from pyruntime.errors import ContextOverflowError
 from pyruntime.events import (
     CallInvalid,
+    CallReady,
     Delta,
     Finished,
     PrefillProgress,
@@ -24,16 +26,42 @@ from pyruntime.events import (
     Timings,
     Usage,
 )
+from pyruntime.tools import Tool
 from pyruntime.turns import Turns
+
+_CALLS = SimpleNamespace(single=False, arguments_as_text=False)
+_TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+_times = iter(range(1000))
+
+
+async def _echo(arguments):
+    return arguments["text"]
+
+
+async def _flaky(arguments):
+    if next(_times) % 2 == 0:
+        raise OSError("no network")
+    return arguments["text"]
+
+
+async def _forever(_arguments):
+    await asyncio.Event().wait()
+
+
+# Beside the worker's own: one that asks first, one that fails every other time, one that never ends.
+TOOLS["risky"] = Tool("risky", "Says what it is told, and asks first.", _TEXT, _echo)
+TOOLS["flaky"] = Tool("flaky", "Fails every other time.", _TEXT, _flaky, needs_approval=False)
+TOOLS["forever"] = Tool("forever", "Never ends.", _TEXT, _forever, needs_approval=False)
 
 
 class Parrot:
-    in_8_bits = ()
+    in_8_bits, can_call, thinks_by_default = (), True, True
 
     def __init__(self, executor, context):
         self.executor_name, self.context = executor, context or 128
-        self.model = SimpleNamespace(name="parrot", template=None, marks=SimpleNamespace(call=None))
+        self.model = SimpleNamespace(name="parrot", template=None, marks=SimpleNamespace(call=_CALLS))
         self.turns, self.messages, self.answers, self.stopped = Turns(), [], 0, False
+        self.tools, self.told = None, {}
 
     @classmethod
     async def load(cls, _files, *, executor, context, **_):
@@ -60,8 +88,8 @@ class Parrot:
     async def prefill(self, _prompt):
         pass
 
-    def prompt(self, messages, _tools, **_):
-        self.messages = messages
+    def prompt(self, messages, tools, **told):
+        self.messages, self.tools, self.told = messages, tools, told
         return [0]
 
     async def answer(self, _prompt, _params, *, continues, **_):
@@ -135,6 +163,27 @@ class Parrot:
         async for event in self.say(said):
             yield event
         yield CallInvalid(InvalidToolCall("unknown tool 'f'", raw))
+
+    async def do_use(self, text):
+        last = max(place for place, message in enumerate(self.messages) if message["role"] == "user")
+        since = self.messages[last + 1 :]
+        rounds = text.split(" then ")
+        done = sum("tool_calls" in message for message in since)
+        if done == len(rounds):
+            results = [message["content"] for message in since if message["role"] == "tool"]
+            async for event in self.say("They gave: " + ", ".join(results)):
+                yield event
+            return
+        async for event in self.say(f"Round {done + 1}."):
+            yield event
+        for call in rounds[done].split(" and "):
+            name, _, words = call.partition(" ")
+            arguments = TOOLS[name].parameters["properties"]
+            yield CallReady(ToolCall(name, dict.fromkeys(arguments, words), f"RAW {call}"))
+
+    def do_told(self, _text):
+        told = {name: value for name, value in self.told.items() if name != "continue_final_message"}
+        return self.say(json.dumps([[tool["function"]["name"] for tool in self.tools or ()], told]))
 
     def do_history(self, _text):
         return self.say("```json\n" + json.dumps(self.messages, ensure_ascii=False) + "\n```")

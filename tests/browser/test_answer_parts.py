@@ -106,23 +106,6 @@ def test_a_call_that_is_not_valid_is_shown_as_such_and_never_as_the_answer(parro
     assert parrot.answer_text().inner_text() == "Let me look"
 
 
-def test_an_answer_that_is_only_a_valid_call_shows_its_name_and_arguments(parrot):
-    """No tools are offered yet, so the call comes in the worker's place."""
-    parrot.say("/wait")
-    expect(parrot.answer).to_be_visible()
-    parrot.page.wait_for_function("posted.at(-1).type === 'Prefill'")
-    call = {"name": "f", "arguments": '{"city": "Paris"}', "problem": None, "raw": "raw"}
-    parrot.receive({"type": "ToolCall", "id": parrot.posted("Prefill")[-1]["id"], **call})
-    shown = parrot.answer.get_by_test_id("tool-call")
-    expect(shown).to_have_attribute("data-state", "valid")
-    expect(shown.locator("summary")).to_have_text("Call of f")
-    assert shown.locator(".plain").text_content() == '{"city": "Paris"}'
-    parrot.page.wait_for_function("performance.getEntriesByName('tinypylm:first-paint').length")
-    assert parrot.marks()["first-token"] > parrot.marks()["send"]
-    parrot.stop.click()
-    parrot.wait_for("ready")
-
-
 def test_every_character_arrives_as_the_model_wrote_it(parrot):
     """Emoji are two halves for JavaScript."""
     text = "👩‍👩‍👧 🇩🇪 1️⃣ é 你好 \U0001f600"

@@ -295,6 +295,22 @@ def test_case_10_control_tokens_that_somebody_typed_are_text(model):
     assert typed_tokens > figure(model, "prompt-tokens") + 20, "each mark is many tokens of text"
 
 
+def test_case_11_another_system_prompt_midway_is_read_anew_and_the_history_stays(model):
+    model.ask(SHORT)
+    model.ask("And another colour?")
+    before, cached = texts(model), figure(model, "cached-tokens")
+    model.settings.click()
+    model.page.get_by_role("textbox", name="System prompt").fill("You are a pirate. Say arr in each sentence.")
+    model.page.keyboard.press("Escape")
+    assert texts(model) == before
+    model.ask("And a third one?")
+    assert texts(model)[:4] == before
+    assert figure(model, "cached-tokens") < 8 < cached, "from the system prompt on, all of it is another prompt"
+    assert figure(model, "prompt-tokens") > figure(model, "cached-tokens") + 60
+    model.ask("And a fourth one?")
+    assert figure(model, "cached-tokens") > 60, "and that one is reused again"
+
+
 def test_case_13_what_does_not_fit_is_left_out_and_told_and_what_cannot_fit_is_refused_with_numbers(
     page, problems, server
 ):

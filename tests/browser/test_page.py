@@ -310,6 +310,7 @@ def test_screen_readers_find_names_roles_and_a_quiet_log(parrot):
     parrot.say("/slow Hello")
     expect(parrot.answer).to_have_attribute("aria-busy", "true")  # read out when it is whole, not piece by piece
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    expect(parrot.answer_text()).to_have_text("Hello")  # before that, Escape would take the question back
     parrot.page.keyboard.press("Escape")
     parrot.wait_for("ready")
     expect(parrot.answer).not_to_have_attribute("aria-busy", re.compile(".*"))

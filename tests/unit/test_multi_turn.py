@@ -11,6 +11,7 @@ from pyruntime.conversation.events import (
     ApprovalNeeded,
     MessageAdded,
     PromptFitted,
+    ToolEnded,
     ToolRoundsExhausted,
     ToolStarted,
 )
@@ -321,8 +322,12 @@ def test_case_9_parallel_calls_run_side_by_side_and_their_results_keep_the_order
         release = asyncio.Event()
         return await collect(talk.send("?"))
 
-    asyncio.run(ask())
+    told = asyncio.run(ask())
     assert started == [1, 2]
+    assert [(event.call.id, event.state) for event in told if isinstance(event, ToolEnded)] == [
+        ("call00002", "done"),
+        ("call00001", "done"),
+    ]
     assert [text for role, text in path(talk) if role == "tool"] == ["result 1", "result 2"]
     retried, other = talk.tree.path[2], talk.tree.path[3]
     assert (retried.call_id, other.call_id) == ("call00001", "call00002")

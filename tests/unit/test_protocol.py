@@ -23,25 +23,35 @@ SHOWN = {
     "role": "assistant",
     "text": "Paris",
     "reasoning": "Hm",
-    "calls": [{"name": "weather", "arguments": "{}", "problem": None, "raw": "{}"}],
+    "calls": [{"id": "call00001", "name": "weather", "arguments": "{}", "problem": None, "raw": "{}"}],
+    "call_id": None,
     "state": "done",
     "stats": STATS,
     "branches": ["m0", "m1"],
 }
+SETTINGS = {"sampling": {"temperature": 0, "seed": 2**64 - 1}, "tools": ["clock"], "thinking": None}
 MESSAGES = [
     protocol.Load("http://h/seed/default.json", "http://h/", "auto", None, None, None),
     protocol.Load("http://h/seed/default.json", "http://h/", "numpy", 2048, 2, "c1"),
-    protocol.Send(1, 'a "quoted" line\n\u2028 😀', {"temperature": 0, "seed": 2**64 - 1}),
-    protocol.Edit(2, "m1", "other words", {}),
-    protocol.Regenerate(3, "m2", {}),
-    protocol.Continue(4, "m2", {}),
+    protocol.Send(1, 'a "quoted" line\n\u2028 😀', SETTINGS),
+    protocol.Edit(2, "m1", "other words", {**SETTINGS, "tools": [], "thinking": False}),
+    protocol.Regenerate(3, "m2", SETTINGS),
+    protocol.Continue(4, "m2", SETTINGS),
+    protocol.Retry(5, "m3", SETTINGS),
+    protocol.Approve(5, "call00001"),
+    protocol.Deny(5, "call00001"),
+    protocol.SetSystem("Be brief. 😀"),
     protocol.Select("m3"),
     protocol.NewChat(),
     protocol.Cancel(7),
     protocol.Progress("fetch", "the model", 5_000_000_000, 9_000_000_000, 1_800_000_000_000.25),
     protocol.Remark("Using the stored model list", 1.0),
+    protocol.Abilities([{"name": "clock", "description": "Tells.", "needs_approval": True}], True, None, 1.0),
+    protocol.Abilities([], False, False, 1.0),
+    protocol.System("", 1.0),
     protocol.Ready("SmolLM2", "numpy", 4096, 1_800_000_000_000.0),
     protocol.Shown("c1", 1, [SHOWN, {**SHOWN, "role": "user", "stats": None, "calls": []}], 1.0),
+    protocol.Shown("c1", 2, [{**SHOWN, "role": "tool", "stats": None, "calls": [], "call_id": "call00001"}], 1.0),
     protocol.Shown("c1", 0, [], 1.0),
     protocol.Fitted(1, 4, 1.0),
     protocol.PromptReady(1, 42, 0, 1.0),
@@ -50,9 +60,19 @@ MESSAGES = [
     protocol.ReasoningDelta(1, "Hm 🤔", 1.0),
     protocol.ToolCall(1, "weather", '{"city": "Paris"}', None, '{"name": "weather"}', 1.0),
     protocol.ToolCall(1, None, None, "incomplete", '{"name"', 1.0),
+    protocol.Step(1, "tools", 1.0),
+    protocol.Step(1, "answer", 1.0),
+    protocol.ApprovalNeeded(1, "call00001", 1.0),
+    protocol.ToolStarted(1, "call00001", 1.0),
+    protocol.ToolEnded(1, "call00001", "cancelled", 1.0),
+    protocol.ToolRoundsExhausted(1, 8, 1.0),
     protocol.Finished(1, "stop", "Paris", "Hm 🤔", 42, 0, 1, 0, 30.5, None, 1.0),
     protocol.Failed(0, "DeliveryError", "seed: no source delivered it", 1.0),
 ]
+
+
+def send(**changes):
+    return {"type": "Send", "id": 1, "text": "", "settings": {**SETTINGS, **changes}}
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
@@ -86,7 +106,7 @@ def test_emoji_cross_as_they_are():
     ("wire", "words"),
     [
         ([], 'message: [] is not allowed (allowed: a dict with a "type")'),
-        ({}, "message: type: None is not allowed (allowed: Cancel, Continue, "),
+        ({}, "message: type: None is not allowed (allowed: Abilities, Approv"),
         ({"type": "Reboot"}, "message: type: 'Reboot' is not allowed"),
         ({"type": ["Cancel"]}, "message: type: ['Cancel'] is not allowed"),
         ({"type": "Cancel"}, "Cancel.id: missing"),
@@ -100,8 +120,11 @@ def test_emoji_cross_as_they_are():
             {"type": "Progress", "stage": "cook", "name": "", "done": 0, "total": 0, "at": 0},
             "Progress.stage: 'cook' is",
         ),
-        ({"type": "Send", "id": 1, "text": "", "sampling": {"seed": "1"}}, "Send.sampling.seed: '1' is not allowed"),
-        ({"type": "Send", "id": 1, "text": "", "sampling": []}, "Send.sampling: [] is not allowed"),
+        (send(sampling={"seed": "1"}), "Send.settings.sampling.seed: '1' is not allowed"),
+        (send(sampling=[]), "Send.settings.sampling: [] is not allowed"),
+        (send(tools=[1]), "Send.settings.tools[0]: 1 is not allowed (allowed: a text)"),
+        (send(thinking=1), "Send.settings.thinking: 1 is not allowed (allowed: true or false)"),
+        (send(more=1), "Send.settings: {"),
         (
             {"type": "Shown", "conversation": "c", "first": 0, "messages": {}, "at": 0},
             "Shown.messages: {} is not allowed (allowed: a list)",

@@ -7,6 +7,8 @@ import pytest
 from ui.options import Options
 from ui.session import Session
 
+SETTINGS = {"sampling": {"temperature": 0}, "tools": [], "thinking": None}
+
 
 @pytest.fixture
 def session():
@@ -26,8 +28,8 @@ def finished(id, text, reason="stop", at=0.0, reasoning=""):
 
 def told(id, role, text, branches=None, **more):
     """A message as the worker tells of it."""
-    entry = {"id": id, "role": role, "text": text, "reasoning": "", "calls": [], "state": "done", "stats": None}
-    return {**entry, "branches": branches or [id], **more}
+    entry = {"id": id, "role": role, "text": text, "reasoning": "", "calls": [], "stats": None}
+    return {**entry, "call_id": None, "state": "done", "branches": branches or [id], **more}
 
 
 def show(session, *entries, first=0, conversation="c1"):
@@ -68,7 +70,7 @@ def test_the_rate_is_that_of_the_last_seconds(session):
 
 
 def test_a_message_is_answered_piece_by_piece(ready):
-    assert ready.send("Hello", 100.0) == protocol.Send(1, "Hello", {"temperature": 0})
+    assert ready.send("Hello", 100.0) == protocol.Send(1, "Hello", SETTINGS)
     assert ready.state == "busy"
     ready.receive(protocol.PromptReady(1, 42, 0, 110.0))
     ready.receive(protocol.Prefill(1, 32, 42, 120.0))
@@ -171,7 +173,8 @@ def test_a_call_for_a_tool_is_kept_apart(ready):
     ready.receive(protocol.ToolCall(1, None, None, "unknown tool 'f'", '{"name": "f"}', 250.0))
     answer = ready.conversation.answer
     assert (ready.status, thinking_of(answer)) == ("Answering", ("Hm", "done", 100.0))
-    assert answer.calls == [(None, None, "unknown tool 'f'", '{"name": "f"}')]
+    (call,) = answer.calls
+    assert (call.problem, call.raw, call.state) == ("unknown tool 'f'", '{"name": "f"}', "invalid")
     ready.receive(finished(1, "", reasoning="Hm"))
     assert answer.text == ""
 
@@ -322,7 +325,7 @@ def test_trying_again_is_offered_where_it_can_help_and_the_reason_stays(session,
 def test_a_conversation_of_an_earlier_visit_is_shown_before_the_model_is_there(session):
     stats = dict.fromkeys(("prompt_tokens", "cached_tokens", "new_tokens", "left_out"), 1)
     stats |= dict.fromkeys(("ttft_ms", "prefill_tps", "decode_tps"), None) | {"stop_reason": "length"}
-    call = {"name": None, "arguments": None, "problem": "incomplete", "raw": "{"}
+    call = {"id": "call00001", "name": None, "arguments": None, "problem": "incomplete", "raw": "{"}
     show(
         session,
         told("m0", "user", "Hello"),
@@ -337,7 +340,7 @@ def test_a_conversation_of_an_earlier_visit_is_shown_before_the_model_is_there(s
     ]
     answer = session.conversation.messages[1]
     assert thinking_of(answer) == ("Hm", "done", None)
-    assert (answer.calls, answer.stats) == ([(None, None, "incomplete", "{")], stats)
+    assert ([(one.problem, one.raw) for one in answer.calls], answer.stats) == ([("incomplete", "{")], stats)
     assert session.conversation.left_out == 1
     assert session.load().conversation == "c1"
 
@@ -357,7 +360,7 @@ def test_what_is_sent_is_shown_at_once_and_is_the_same_message_when_the_worker_t
 
 def test_an_edit_takes_the_place_of_the_question_and_of_all_behind_it(ready):
     messages = converse(ready, "One", "Uno", "Two", "Dos")
-    assert ready.edit(messages[2], "2", 0.0) == protocol.Edit(1, "m2", "2", {"temperature": 0})
+    assert ready.edit(messages[2], "2", 0.0) == protocol.Edit(1, "m2", "2", SETTINGS)
     assert states(ready)[2:] == [("user", "done", "2"), ("assistant", "streaming", "")]
     show(ready, told("n2", "user", "2", ["m2", "n2"]), told("n3", "assistant", "II"), first=2)
     ready.receive(finished(1, "II"))
@@ -369,7 +372,7 @@ def test_an_edit_takes_the_place_of_the_question_and_of_all_behind_it(ready):
 
 def test_a_new_attempt_takes_the_place_of_the_answer(ready):
     messages = converse(ready, "One", "Uno", "Two", "Dos")
-    assert ready.regenerate(messages[1], 0.0) == protocol.Regenerate(1, "m1", {"temperature": 0})
+    assert ready.regenerate(messages[1], 0.0) == protocol.Regenerate(1, "m1", SETTINGS)
     assert states(ready) == [("user", "done", "One"), ("assistant", "streaming", "")]
 
 
@@ -395,7 +398,7 @@ def test_what_was_replaced_comes_back_when_nothing_has_come_in_its_place(ready, 
 def test_a_continued_answer_begins_with_what_it_goes_on_from(ready):
     show(ready, told("m0", "user", "One"), told("m1", "assistant", "Un", reasoning="Hm", state="interrupted"))
     old = ready.conversation.messages[1]
-    assert ready.go_on(old, 100.0) == protocol.Continue(1, "m1", {"temperature": 0})
+    assert ready.go_on(old, 100.0) == protocol.Continue(1, "m1", SETTINGS)
     answer = ready.conversation.answer
     assert (answer.text, answer.reasoning, answer.empty) == ("Un", "Hm", True)
     ready.receive(protocol.Delta(1, "o", 150.0))

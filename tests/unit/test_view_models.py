@@ -7,7 +7,6 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 from ui import options, wording
 from ui.characters import showable, well_formed
-from ui.conversation import ToolCall
 from ui.markdown_text import MATH_MARK, BlockSplitter, take_math
 from ui.options import Options, read_options
 from ui.session import Session
@@ -143,8 +142,13 @@ def test_thinking_and_calls_are_named_by_how_they_stand():
     assert wording.thinking("done", 3204.0) == "Thought for 3.2 s"
     assert wording.thinking("cut", 850.0) == "Thought for 850 ms, cut off"
     assert wording.thinking("done", None) == "Thought"
-    assert wording.call(ToolCall("weather", "{}", None, "")) == "Call of weather"
-    assert wording.call(ToolCall(None, None, "incomplete", "")) == "Invalid tool call: incomplete"
+    assert wording.invalid_call("incomplete") == "Invalid tool call: incomplete"
+    assert [wording.call_state(state) for state in ("waiting", "denied", "unrun")] == [
+        "Waiting for you",
+        "Not allowed",
+        "Not run",
+    ]
+    assert wording.result("weather") == "Result of weather"
 
 
 def test_the_summary_of_an_answer_leaves_out_what_was_not_measured():

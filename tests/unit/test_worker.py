@@ -10,7 +10,7 @@ from typing import get_args
 
 import protocol
 import pytest
-from worker_chat import told
+from worker_words import told
 
 from pyruntime import events
 from pyruntime.chat.tool_calls import InvalidToolCall, ToolCall

@@ -6,107 +6,18 @@ import asyncio
 
 import protocol
 import pytest
-from worker_chat import Chat
 
 from pyruntime.chat.tree import Node, Tree, text_content
 from pyruntime.conversation.shelf import MemoryTexts, Shelf
 from pyruntime.errors import BusyError, ContextOverflowError, DeliveryError
-from tests.conversation_lab import scripted
-
-GREEDY = {"temperature": 0}
-
-
-class Page:
-    """A page as far as the worker can see it.
-
-    Attributes:
-        posted: what the worker has posted.
-        messages: those shown, as the page would have them from what was posted.
-        clock: milliseconds.
-    """
-
-    def __init__(self, *answers, store=None, **kwargs):
-        self.store = store or MemoryTexts()
-        self.engine, self.executor = scripted(*answers, **kwargs)
-        self.posted, self.messages, self.clock, self._id = [], [], 0.0, 0
-        self.chat = Chat(self._take, lambda: self.clock, Shelf(self.store))
-
-    def _take(self, message):
-        self.posted.append(protocol.decode(protocol.encode(message)))
-        if isinstance(message, protocol.Shown):
-            self.messages = self.messages[: message.first] + message.messages
-
-    async def open(self, key=None):
-        await self.chat.restore(key)
-        self.chat.use(self.engine)
-        return self
-
-    def _request(self, kind, *arguments):
-        self._id += 1
-        request = kind(self._id, *arguments, GREEDY)
-        self.chat.begin(request)
-        if kind is not protocol.Send:
-            places = [message["id"] for message in self.messages]
-            del self.messages[places.index(request.message) :]
-        return self.chat.run(request)
-
-    def send(self, text):
-        return self._request(protocol.Send, text)
-
-    def edit(self, place, text):
-        return self._request(protocol.Edit, self.messages[place]["id"], text)
-
-    def regenerate(self, place):
-        return self._request(protocol.Regenerate, self.messages[place]["id"])
-
-    def go_on(self, place):
-        return self._request(protocol.Continue, self.messages[place]["id"])
-
-    def stop(self):
-        self.chat.cancel(self._id)
-
-    def on(self, kind, act):
-        """Act once, when the worker posts a message of a kind."""
-        take = self._take
-
-        def taken(message):
-            take(message)
-            if isinstance(message, kind):
-                self.chat._post = take
-                act()
-
-        self.chat._post = taken
-
-    def texts(self):
-        return [message["text"] for message in self.messages]
-
-    @property
-    def last(self):
-        return self.posted[-1]
-
-    async def settle(self):
-        """Until everything is kept."""
-        while self.chat._keeping is not None:
-            await asyncio.sleep(0)
-
-
-def visit(scenario, *answers, **kwargs):
-    """Run a scenario with a page that is ready."""
-
-    async def run():
-        page = await Page(*answers, **kwargs).open()
-        await scenario(page)
-        await page.settle()
-        return page
-
-    return asyncio.run(run())
+from tests.worker_lab import Page, visit
 
 
 def test_the_page_is_told_of_the_question_when_the_request_begins_and_of_the_answer_before_its_end():
     async def scenario(page):
         await page.send("One")
         kinds = [type(message).__name__ for message in page.posted]
-        assert kinds[:4] == ["Shown", "Shown", "Fitted", "PromptReady"]
+        assert kinds[:5] == ["Shown", "Abilities", "Shown", "Fitted", "PromptReady"]
         assert kinds[-2:] == ["Shown", "Finished"]
         question, answer = page.messages
         assert (question["text"], answer["text"], answer["state"]) == ("One", "Uno", "done")

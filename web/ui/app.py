@@ -28,13 +28,15 @@ class App:
     def __init__(self, markdown):
         self._markdown = markdown
         options, problems = read_options(_parameters(), _resolve, js.location.origin)
-        self._session = Session(options, problems, js.document.documentElement.dataset.conversation or "")
+        kept = js.document.documentElement.dataset  # by `early.mjs`, of an earlier visit, if the browser keeps anything
+        self._session = Session(options, problems, getattr(kept, "conversation", ""), getattr(kept, "settings", ""))
         self._link = EngineLink(self._receive, self._lost)
         self._view = AppView(self)
         self._views = []  # of the messages shown
         self._answer = None  # the view of the answer being written
         self._selected = None  # (place, step) of the branch asked for, until it is shown
         self._thoughts, self._pieces, self._painted = [], [], False
+        self._marked = []  # marks that the request has
         self._frame_asked, self._next_frame = False, 0
         # performance.timeOrigin is too wide for an integer on its way into MicroPython, so it comes as JSON.
         self._origin = json.loads(js.JSON.stringify(js.performance))["timeOrigin"]
@@ -69,6 +71,33 @@ class App:
         if self._ask(self._session.go_on(message, self._now())):
             self._view.write_next()
 
+    def run_again(self, result):
+        """Run the call of a result again."""
+        if self._ask(self._session.run_again(result, self._now())):
+            self._view.write_next()
+
+    def decide(self, call, allowed):
+        """Let a call be run, or not. The buttons go, so the keyboard goes to the next call that waits, or to the composer."""
+        request = self._session.decide(call, allowed=allowed)
+        self._do(request)
+        if request is not None:
+            self._update_calls()
+            self._focus_waiting()
+
+    def set_system(self, text):
+        """Give the conversation another system prompt."""
+        self._do(self._session.set_system(text))
+
+    def set_tool(self, name, on):
+        """Offer a tool to the model, or do not."""
+        self._session.settings.set_tool(name, on)
+        self._do(None)
+
+    def set_thinking(self, on):
+        """Let the model think, or do not."""
+        self._session.settings.set_thinking(on)
+        self._do(None)
+
     def select(self, message, step):
         """Show the branch before or behind that of a message."""
         request = self._session.select(message, step)
@@ -97,7 +126,7 @@ class App:
         if request is not None:
             for name in _ANSWER_MARKS:
                 js.performance.clearMarks("tinypylm:" + name)
-            self._painted = False
+            self._painted, self._marked = False, []
             self._mark("send")
             self._link.stop_at_once()  # what is computed while nobody waits; the answer takes the word back
             self._show_messages()
@@ -131,8 +160,8 @@ class App:
     # ------------------------------------------------------------------------------------------ messages of the worker
 
     def _receive(self, message):
-        answer = self._session.conversation.answer
-        request, first = (answer.request, answer.empty) if answer is not None else (None, False)
+        answer, request = self._session.conversation.answer, self._session.conversation.request
+        first = answer is not None and answer.empty
         status = self._session.status
         self._session.receive(message)
         if isinstance(message, protocol.Shown):
@@ -140,7 +169,7 @@ class App:
             self._focus_selected()
         elif request is not None and getattr(message, "id", 0) == request:
             self._mark_progress(message, first and not answer.empty)
-            self._show_progress(message, answer)
+            self._show_progress(message)
         elif isinstance(message, protocol.Ready):
             self._mark("model-ready", message.at)
             asyncio.create_task(_keep_stored())
@@ -149,25 +178,35 @@ class App:
         if not isinstance(message, (protocol.Delta, protocol.ReasoningDelta)) or self._session.status != status:
             self._view.show(self._session)
 
-    def _show_progress(self, message, answer):
+    def _show_progress(self, message):
         if isinstance(message, protocol.Delta):
             self._ask_for_frame(self._pieces, message.text)
         elif isinstance(message, protocol.ReasoningDelta):
             self._ask_for_frame(self._thoughts, message.text)
         elif isinstance(message, protocol.ToolCall):
-            self._show_at_once(lambda: self._answer.call(answer.calls[-1]))
+            self._show_at_once(self._answer.update_calls)
+        elif isinstance(message, (protocol.ApprovalNeeded, protocol.ToolStarted, protocol.ToolEnded)):
+            self._view.following_end(self._update_calls)
+        elif isinstance(message, protocol.Step):
+            self._end_answer()
         elif isinstance(message, protocol.Fitted):
             self._show_messages()
 
     def _mark_progress(self, message, first):
         if first:
-            self._mark("first-token", message.at)
+            self._mark_once("first-token", message.at)
         if isinstance(message, protocol.PromptReady):
-            self._mark("prompt-ready", message.at)
+            self._mark_once("prompt-ready", message.at)
         elif isinstance(message, protocol.Prefill) and message.done == message.total:
-            self._mark("prefill-done", message.at)
+            self._mark_once("prefill-done", message.at)
         elif isinstance(message, protocol.Finished):
-            self._mark("done", message.at)
+            self._mark_once("done", message.at)
+
+    def _mark_once(self, name, at):
+        """Of a request with several answers, the first counts."""
+        if name not in self._marked:
+            self._marked.append(name)
+            self._mark(name, at)
 
     def _lost(self, error, text):
         self._session.engine_lost(error, text)
@@ -195,6 +234,17 @@ class App:
             if prettified is not None:
                 asyncio.create_task(self._enhance(prettified))
         self._view.show_left_out(self._session.conversation.left_out)
+
+    def _update_calls(self):
+        for view in self._views:
+            view.update_calls()
+
+    def _focus_waiting(self):
+        """Give the keyboard to the next call that waits for the user, or else to the composer."""
+        for view in self._views:
+            if view.focus_waiting():
+                return
+        self._view.focus_composer()
 
     def _focus_selected(self):
         """The button that selected a branch went with the branch before; the keyboard stays at its place."""

@@ -7,13 +7,14 @@ import js
 from ui import wording
 from ui.characters import showable, well_formed
 from ui.dom import button, find, is_enter, make, set_text, show
+from ui.settings_view import SettingsView
 
 _ACTIONS = {"retry": "Try again", "reload": "Reload the page"}
 
 
 class AppView:
     """Args:
-    app: gets the user's wishes: send(text), stop(), new_chat(), act(action).
+    app: gets the user's wishes: send(text), stop(), new_chat(), act(action), and those of `SettingsView`.
     """
 
     def __init__(self, app):
@@ -28,6 +29,7 @@ class AppView:
         self._new_chat = find("new-chat")
         self._placed, self._left_out = [], make("p", class_="left-out", data_testid="left-out")
         self._state, self._shown_notice = "", (None, True)
+        self._settings = SettingsView(app)
         self._listen()
 
     def _listen(self):
@@ -44,7 +46,8 @@ class AppView:
             self._submit()
 
     def _key(self, event):
-        if event.key == "Escape" and not event.isComposing and self._state == "busy":
+        closes = js.document.querySelector("dialog[open]") is not None
+        if event.key == "Escape" and not event.isComposing and not closes and self._state == "busy":
             event.preventDefault()
             self._halt()
 
@@ -73,6 +76,8 @@ class AppView:
         self._state = session.state
         self._root.setAttribute("data-app-state", session.state)
         self._root.setAttribute("data-conversation", session.conversation.key)  # `early.mjs` keeps it over a reload
+        if session.settings.text != self._root.getAttribute("data-settings"):
+            self._root.setAttribute("data-settings", session.settings.text)  # and this for all visits
         set_text(self._words, session.status)
         set_text(self._detail, f": {session.detail}" if session.detail else "")
         set_text(self._model, session.model)
@@ -80,6 +85,7 @@ class AppView:
         self._show_notice(session.notice, session.state != "error")
         show(self._send, session.state != "busy")
         show(self._stop, session.state == "busy")
+        self._settings.show(session)
         self._take_draft(session.take_draft())
         self._enable()
 
@@ -138,6 +144,10 @@ class AppView:
     def write_next(self):
         """Go to where the next message is written."""
         self.go_to_end()
+        self._composer.focus()
+
+    def focus_composer(self):
+        """Give the keyboard to the composer."""
         self._composer.focus()
 
     def go_to_end(self):

@@ -2,16 +2,14 @@
 
 The conversation itself is the worker's, with all its branches; the page has the messages of the branch shown. What the user
 asks for is shown at once: the new question and an empty answer have no id until the worker has told of them (`show`), and
-go again if it does not (`settle`).
+go again if it does not (`settle`). A request may have several answers, with results of calls between them (`end_answer`,
+`begin_answer`).
 
 Pure: it knows no DOM and no worker. Text of an answer arrives in pieces and is kept in pieces, so that a long answer
 costs no more per piece than a short one. Thinking and tool calls are kept apart from the answer's text.
 """
 
-from collections import namedtuple
-
-# A call for a tool: `name` and `arguments` (JSON text) of a valid one, or else the `problem`; and what the model wrote.
-ToolCall = namedtuple("ToolCall", ("name", "arguments", "problem", "raw"))
+from ui.calls import calls_told, settle_calls
 
 _MAY_GO_ON = ("cancelled", "interrupted", "error")
 
@@ -43,7 +41,9 @@ class Message:
         empty: whether nothing has come of an answer being written yet: no text, no thinking, no call.
         thinking: "" for none, "running", "done", or "cut" when the answer ended in the middle of it.
         thought_ms: how long the thinking took; None if that is not known.
-        calls: list of ToolCall.
+        calls: list of `calls.ToolCall`.
+        call_id: of a tool's result: the id of its call.
+        result_of: of a tool's result: its call, if that is shown.
         branches: ids of all messages at the same place, oldest first.
         stats: of a finished answer: dict of prompt_tokens, cached_tokens, new_tokens, left_out, ttft_ms, prefill_tps,
             decode_tps, stop_reason; otherwise None.
@@ -52,6 +52,8 @@ class Message:
     def __init__(self, role, text="", state="done", request=0):
         self.id, self.request, self.role, self.state = None, request, role, state
         self.empty, self.calls, self.branches, self.stats = True, [], [], None
+        self.call_id = self.result_of = None
+        self._kept = None  # (state, stats) that the worker has told of an answer that is shown as being written
         self.thinking, self.thought_ms = "", 0.0
         self._text, self._reasoning = _Text(text), _Text()
         self._thinking_since = self._thinking_until = 0.0
@@ -104,19 +106,23 @@ class Message:
 
     def adopt(self, told):
         """Take over what the worker tells of the message (an entry of `protocol.Shown`)."""
-        self.id, self.branches = told["id"], told["branches"]
+        self.id, self.branches, self.call_id = told["id"], told["branches"], told["call_id"]
         self._text, self._reasoning = _Text(told["text"]), _Text(told["reasoning"])
+        self.calls = calls_told(self.calls, told["calls"])
         if self.state == "streaming":
+            self._kept = (told["state"], told["stats"])
             return
         self.state, self.stats = told["state"], told["stats"]
-        if not self.calls:
-            self.calls = [ToolCall(c["name"], c["arguments"], c["problem"], c["raw"]) for c in told["calls"]]
         if self.reasoning and not self.thinking:
             self.thinking, self.thought_ms = "done" if self.text or self.state == "done" else "cut", None
 
     def finish(self, state, stats=None):
         """Give an answer its last state."""
         self.state, self.stats, self.request = state, stats, 0
+
+    def finish_as_told(self):
+        """Give an answer the last state that the worker has told."""
+        self.finish(*(self._kept or ("done", None)))
 
 
 class Conversation:
@@ -126,11 +132,13 @@ class Conversation:
         key: the conversation's id; empty if neither an earlier page nor the worker has told it.
         messages: those shown.
         left_out: how many of the first ones the model is not given, because there is no room for them.
+        request: id of the request whose answers are shown as they come; None when there is none.
     """
 
     def __init__(self, key=""):
-        self.key, self.messages, self.left_out = key, [], 0
+        self.key, self.messages, self.left_out, self.request = key, [], 0, None
         self._last_request = 0
+        self._live = {}  # id of a call of that request → its state
         self._asked = None  # the question of the request that is running
         self._replaced = []  # ids of what it took away, which may come back
 
@@ -140,13 +148,14 @@ class Conversation:
         last = self.messages[-1] if self.messages else None
         return last if last is not None and last.state == "streaming" else None
 
-    def begin(self, *, replacing=None, question=None, base=None):
-        """Add an empty answer, with a question before it if there is one; returns the answer.
+    def begin(self, *, replacing=None, question=None, base=None, answer=True):
+        """Begin a request: add an empty answer, with a question before it if there is one; returns the request's id.
 
         Args:
             replacing: the message in whose place this comes, and of all behind it.
             question: text of the user.
             base: the answer that this one goes on with.
+            answer: whether it begins with an answer, and not with a call.
         """
         self._replaced = []
         if replacing is not None:
@@ -157,11 +166,29 @@ class Conversation:
         if self._asked is not None:
             self.messages.append(self._asked)
         self._last_request += 1
-        answer = Message("assistant", "", "streaming", self._last_request)
+        self.request, self._live = self._last_request, {}
+        if answer:
+            self.begin_answer(base)
+        return self.request
+
+    def begin_answer(self, base=None):
+        """Add an empty answer of the present request, or one that goes on with `base`."""
+        answer = Message("assistant", "", "streaming", self.request)
         if base is not None:
             answer.go_on_from(base)
         self.messages.append(answer)
-        return answer
+
+    def end_answer(self):
+        """The answer being written is whole, but its request goes on."""
+        if self.answer is not None:
+            self._live = {call.id: "asked" for call in self.answer.calls}
+            self.answer.finish_as_told()
+            settle_calls(self.messages, self._live)
+
+    def set_call(self, call_id, state):
+        """The worker has told of a call of the present request; `state` as in `calls`."""
+        self._live[call_id] = state
+        settle_calls(self.messages, self._live)
 
     def show(self, key, first, told):
         """Show what the worker tells: the first `first` messages stay, these follow. What it does not know yet stays too."""
@@ -179,14 +206,16 @@ class Conversation:
         if self.answer is None:
             counted = [message.stats["left_out"] for message in self.messages if message.stats]
             self.left_out = counted[-1] if counted else 0
+        settle_calls(self.messages, self._live)
 
     def settle(self, state, stats=None):
         """The request has ended. An answer that nobody kept goes; returns the text of its question, if that went too."""
         answer, asked, self._asked = self.answer, self._asked, None
-        if answer is None:
-            return ""
-        if answer.id is not None or not answer.empty:
+        self.request, self._live = None, {}
+        if answer is not None and (answer.id is not None or not answer.empty):
             answer.finish(state, stats)
+        settle_calls(self.messages, self._live)
+        if self.answer is None:
             return ""
         self.messages.remove(answer)
         if asked is None or (asked.id is not None and asked in self.messages):
@@ -197,6 +226,7 @@ class Conversation:
     def clear(self):
         """Begin anew. Ids of requests go on, so that what is still said about an old answer finds none."""
         self.messages, self.left_out, self._asked = [], 0, None
+        self.request, self._live = None, {}
 
     def _known(self, messages, entry):
         """The one of these messages that the worker's entry is about, or None.

@@ -6,13 +6,15 @@ import asyncio
 
 import js
 from ui import wording
+from ui.call_view import CallView, result_view
 from ui.characters import showable, well_formed
 from ui.dom import button, is_enter, make, set_text
 from ui.markdown_text import BlockSplitter
-from ui.parts_view import ThinkingView, call_view
+from ui.thinking_view import ThinkingView
 
 _SPEAKERS = {"user": "You", "assistant": "Assistant", "tool": "Tool"}
 _STATE_WORDS = {"cancelled": "Stopped", "interrupted": "Interrupted", "error": "Broken off by an error"}
+_RESULT_WORDS = {"cancelled": "Not allowed", "interrupted": "Failed", "error": "Failed"}
 
 
 class MessageView:
@@ -21,8 +23,8 @@ class MessageView:
     Args:
         message: a `conversation.Message`.
         markdown: a `MarkdownView`.
-        wishes: gets what the user wants: edit(message, text), regenerate(message), go_on(message), select(message, step), each
-            of which tells whether it is done; and copy(text), which is awaited.
+        wishes: gets what the user wants: edit(message, text), regenerate(message), go_on(message), run_again(message),
+            select(message, step), decide(call, allowed); and copy(text), which is awaited.
     """
 
     def __init__(self, message, markdown, wishes):
@@ -33,6 +35,7 @@ class MessageView:
         self._footer = make("footer")
         self.element.append(self._text)
         self._thinking = self._told = None
+        self._calls = []
         self.element.dataset.state = message.state
         if message.state == "streaming":
             self._begin_streaming()
@@ -57,9 +60,28 @@ class MessageView:
                 self._settled.append(self._markdown.render(settled))
             self._tail.replaceChildren(self._markdown.render(self._blocks.tail))
 
-    def call(self, call):
-        """Show a call for a tool, below the text."""
-        self.element.append(call_view(call))
+    def update_calls(self):
+        """Show the calls for tools as they are now, below the text."""
+        calls, views = self.message.calls, self._calls
+        while len(views) > len(calls):
+            views.pop().element.remove()
+        for place, call in enumerate(calls):
+            if place == len(views):
+                views.append(CallView(call, self._wishes.decide))
+                self.element.append(views[place].element)
+            elif views[place].call is not call:
+                old, views[place] = views[place], CallView(call, self._wishes.decide)
+                old.element.replaceWith(views[place].element)
+            else:
+                views[place].update()
+
+    def focus_waiting(self):
+        """Give the keyboard to a call that waits for the user; returns whether there is one."""
+        for view in self._calls:
+            if view.call.state == "waiting":
+                view.focus()
+                return True
+        return False
 
     def _thinking_view(self):
         if self._thinking is None:
@@ -73,6 +95,7 @@ class MessageView:
         Whatever is shown already stays as it is.
         """
         message = self.message
+        self.update_calls()
         told = (message.id, message.state, message.branches)
         if message.state == "streaming" or told == self._told:
             return None
@@ -86,13 +109,12 @@ class MessageView:
         message = self.message
         if message.role != "assistant":
             set_text(self._text, message.text)
+            if message.role == "tool":
+                self.element.append(result_view(message, self._text))
             return None
         if message.reasoning:
             self._thinking_view().finish()
         self._text.replaceChildren(self._markdown.render(message.text))
-        if not self.element.hasAttribute("aria-busy"):
-            for call in message.calls:  # those of an answer that was being written are there already
-                self.call(call)
         self.element.removeAttribute("aria-busy")
         for name, value in (message.stats or {}).items():
             if value is not None:
@@ -103,7 +125,7 @@ class MessageView:
 
     def _show_footer(self):
         message, parts = self.message, []
-        words = _STATE_WORDS.get(message.state)
+        words = (_RESULT_WORDS if message.role == "tool" else _STATE_WORDS).get(message.state)
         if words:
             parts.append(make("span", words, class_="state"))
         if message.stats:
@@ -124,7 +146,7 @@ class MessageView:
         if message.role == "user":
             return [_act("Edit", self._open_editor, data_testid="edit")]
         if message.role == "tool":
-            return []
+            return [_act("Retry", lambda: wishes.run_again(message), data_testid="retry")]
         buttons = [_act("Regenerate", lambda: wishes.regenerate(message), data_testid="regenerate")]
         if message.may_go_on:
             buttons.append(_act("Continue", lambda: wishes.go_on(message), data_testid="continue"))

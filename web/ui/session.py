@@ -9,7 +9,9 @@ from collections import namedtuple
 
 import protocol
 from ui import wording
-from ui.conversation import Conversation, ToolCall
+from ui.calls import ToolCall, ended, in_state
+from ui.conversation import Conversation
+from ui.settings import Settings
 
 # `action` is what the notice's button does: "retry", "reload" or "" for none; `error` the class of what failed.
 Notice = namedtuple("Notice", ("text", "error", "action"))
@@ -30,11 +32,14 @@ class Session:
         fraction: of the present step that is done, 0 to 1; None when that is not known.
         notice: a Notice or None.
         model: Ready's words about the model; empty before.
+        system: the conversation's system prompt; empty where that is left to the model's template.
+        settings: a `Settings`.
         draft: text that goes back to the composer; the view takes it with `take_draft`.
     """
 
-    def __init__(self, options, problems=(), conversation=""):
+    def __init__(self, options, problems=(), conversation="", settings=""):
         self._options = options
+        self.system, self.settings = "", Settings(settings)
         self.state, self.status, self.detail, self.fraction = "starting", "Starting Python", "", None
         self.notice = Notice("\n".join(problems), "", "") if problems else None
         self.model = ""
@@ -45,8 +50,14 @@ class Session:
         self._running = None  # id of the request the worker is busy with; it outlives a cleared conversation
         self._left = None  # id of the conversation that was left, of which nothing more is shown
         self._sent_at = self._first_at = None
+        self._reading = ""  # what is said while the model reads its prompt
         if options.manifest is None:
             self._enter("error", "No model was loaded")
+
+    @property
+    def can_set_system(self):
+        """Whether the system prompt can be changed now."""
+        return self.state == "ready"
 
     @property
     def answer_is_running(self):
@@ -76,29 +87,46 @@ class Session:
             return None
         if self.state != "ready":
             return None
-        answer = self._begin(at, question=text)
-        return protocol.Send(answer.request, text, self._options.sampling)
+        return protocol.Send(self._begin(at, question=text), text, self._wanted)
 
     def edit(self, message, text, at):
         """Put a question in other words, and ask that; None as `send`."""
         if self.state != "ready" or message.id is None or not text.strip():
             return None
-        answer = self._begin(at, replacing=message, question=text)
-        return protocol.Edit(answer.request, message.id, text, self._options.sampling)
+        return protocol.Edit(self._begin(at, replacing=message, question=text), message.id, text, self._wanted)
 
     def regenerate(self, message, at):
         """Answer again; None when that is not possible now."""
         if self.state != "ready" or message.id is None:
             return None
-        answer = self._begin(at, replacing=message)
-        return protocol.Regenerate(answer.request, message.id, self._options.sampling)
+        return protocol.Regenerate(self._begin(at, replacing=message), message.id, self._wanted)
 
     def go_on(self, message, at):
         """Go on with an answer that was cut off; None when that is not possible now."""
         if self.state != "ready" or message.id is None or not message.may_go_on:
             return None
-        answer = self._begin(at, replacing=message, base=message)
-        return protocol.Continue(answer.request, message.id, self._options.sampling)
+        return protocol.Continue(self._begin(at, replacing=message, base=message), message.id, self._wanted)
+
+    def run_again(self, result, at):
+        """Run the call of a result again; None when that is not possible now."""
+        if self.state != "ready" or result.id is None:
+            return None
+        return protocol.Retry(self._begin(at, replacing=result, answer=False), result.id, self._wanted)
+
+    def decide(self, call, *, allowed):
+        """Say whether a call that waits for it may be run; None if it does not wait."""
+        if call.state != "waiting":
+            return None
+        self.conversation.set_call(call.id, "asked")  # until the worker tells more
+        self._tell_of_calls()
+        return (protocol.Approve if allowed else protocol.Deny)(self._running, call.id)
+
+    def set_system(self, text):
+        """Give the conversation another system prompt; None when that is not possible now or changes nothing."""
+        if text == self.system or not self.can_set_system:
+            return None
+        self.system = text
+        return protocol.SetSystem(text)
 
     def select(self, message, step):
         """Show the branch before (-1) or behind (1) that of a message; None when there is none."""
@@ -107,12 +135,18 @@ class Session:
         place = message.branches.index(message.id) + step
         return protocol.Select(message.branches[place]) if 0 <= place < len(message.branches) else None
 
+    @property
+    def _wanted(self):
+        settings = self.settings
+        return {"sampling": self._options.sampling, "tools": settings.offered, "thinking": settings.thinking}
+
     def _begin(self, at, **what):
-        answer = self.conversation.begin(**what)
+        """The id of a new request."""
+        self._running = self.conversation.begin(**what)
         self.notice = None
-        self._running, self._sent_at, self._first_at = answer.request, at, None
-        self._enter("busy", "Reading your message")
-        return answer
+        self._sent_at, self._first_at, self._reading = at, None, "Reading your message"
+        self._enter("busy", self._reading)
+        return self._running
 
     def stop(self):
         """End the answer being written."""
@@ -198,12 +232,12 @@ class Session:
 
     def _prompt_ready(self, message):
         if self._current(message):
-            self.status, self.detail = "Reading your message", wording.tokens(message.prompt_tokens)
+            self.status, self.detail = self._reading, wording.tokens(message.prompt_tokens)
 
     def _prefill(self, message):
         if self._current(message):
             self.fraction = message.done / message.total if message.total else None
-            self.status, self.detail = "Reading your message", f"{message.done} of {wording.tokens(message.total)}"
+            self.status, self.detail = self._reading, f"{message.done} of {wording.tokens(message.total)}"
 
     def _delta(self, message):
         answer = self._current(message)
@@ -232,10 +266,52 @@ class Session:
         if not thinking:
             answer.stop_thinking(at)
 
+    def _step(self, message):
+        if message.id != self.conversation.request:
+            return
+        if message.to == "tools":
+            if self.conversation.answer is not None:
+                self.conversation.answer.stop_thinking(message.at)
+            self.conversation.end_answer()
+            self._enter("busy", "Running tools")
+        else:
+            self.conversation.begin_answer()
+            self._sent_at, self._first_at, self._reading = message.at, None, "Reading the results"
+            self._enter("busy", self._reading)
+
+    def _approval_needed(self, message):
+        self._set_call(message, "waiting")
+
+    def _tool_started(self, message):
+        self._set_call(message, "running")
+
+    def _tool_ended(self, message):
+        self._set_call(message, ended(message.state))
+
+    def _set_call(self, message, state):
+        if message.id == self.conversation.request:
+            self.conversation.set_call(message.call, state)
+            self._tell_of_calls()
+
+    def _tell_of_calls(self):
+        waiting = in_state(self.conversation.messages, "waiting")
+        running = in_state(self.conversation.messages, "running")
+        self._enter("busy", wording.calls([call.name for call in waiting], [call.name for call in running]))
+
+    def _rounds_exhausted(self, message):
+        if message.id == self.conversation.request:
+            self.notice = Notice(wording.rounds_exhausted(message.rounds), "", "")
+
+    def _abilities(self, message):
+        self.settings.learn(message)
+
+    def _system(self, message):
+        self.system = message.text
+
     def _finished(self, message):
         if message.id != self._running:
             return
-        if self._current(message):
+        if message.id == self.conversation.request:
             state = "cancelled" if message.reason == "cancelled" else "done"
             self._settle(state, message.at, cut=message.reason != "stop", stats=self._stats(message))
         self._at_rest()
@@ -265,7 +341,7 @@ class Session:
             self.notice = Notice(message.text, message.error, "reload" if self.state == "starting" else again)
             self._enter("error", "The model could not be loaded")
         elif message.id == self._running:
-            if self._current(message):
+            if message.id == self.conversation.request:
                 self._settle("error", cut=True)
             self.notice = Notice(message.text, message.error, "")
             self._at_rest()
@@ -294,6 +370,13 @@ class Session:
         protocol.Delta: _delta,
         protocol.ReasoningDelta: _reasoning_delta,
         protocol.ToolCall: _tool_call,
+        protocol.Step: _step,
+        protocol.ApprovalNeeded: _approval_needed,
+        protocol.ToolStarted: _tool_started,
+        protocol.ToolEnded: _tool_ended,
+        protocol.ToolRoundsExhausted: _rounds_exhausted,
+        protocol.Abilities: _abilities,
+        protocol.System: _system,
         protocol.Finished: _finished,
         protocol.Failed: _failed,
     }

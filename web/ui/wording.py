@@ -49,9 +49,68 @@ def branch(place, count):
     return f"{place} of {count}"
 
 
-def call(tool_call):
-    """What a message says above a call that the model made for a tool."""
-    return f"Call of {tool_call.name}" if tool_call.problem is None else f"Invalid tool call: {tool_call.problem}"
+_CALL_STATES = {
+    "asked": "Asked for",
+    "waiting": "Waiting for you",
+    "running": "Running",
+    "done": "Done",
+    "denied": "Not allowed",
+    "failed": "Failed",
+    "unrun": "Not run",
+}
+
+
+def call_state(state):
+    """How it stands with a valid call; see `ui.calls` for the states."""
+    return _CALL_STATES[state]
+
+
+def invalid_call(problem):
+    """What stands above a call that the model made in a way that cannot be run."""
+    return f"Invalid tool call: {problem}"
+
+
+def result(name):
+    """What stands above the result of a call."""
+    return f"Result of {name}" if name else "Result"
+
+
+def calls(waiting, running):
+    """What is going on while calls are run, from the names of the tools that wait for the user and of those that run."""
+    if waiting:
+        what = waiting[0] if len(waiting) == 1 else f"{len(waiting)} tools"
+        return f"May {what} be run? The answer waits for you"
+    return f"Running {', '.join(running)}" if running else "Running tools"
+
+
+def rounds_exhausted(rounds):
+    """What is said when a model asks for tools without end."""
+    return (
+        f"The model asked for tools {rounds} times in a row and asks again. These calls are not run. "
+        "Send another message to go on."
+    )
+
+
+def tools(can_call):
+    """What the settings say about tools; `can_call` is None while there is no model."""
+    if can_call is None:
+        return "Which tools there are is known when the model is ready."
+    if not can_call:
+        return "This model's chat template has no way of asking for tools, so it is offered none."
+    return "The model may ask for those that are on. They make what it reads longer, so answers begin a little later."
+
+
+def tool(described):
+    """What a tool does, and whether the user is asked before it does that."""
+    words = described["description"]
+    return f"{words} You are asked before each call." if described["needs_approval"] else words
+
+
+def system_hint(can_set):
+    """What the settings say about the system prompt."""
+    if can_set:
+        return "For this conversation. Left empty, it is up to the model."
+    return "It can be changed when the model is ready and no answer is being written."
 
 
 def summary(stats):

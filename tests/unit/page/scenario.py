@@ -2,10 +2,12 @@
 
 import protocol
 from ui import wording
+from ui.calls import in_state
 from ui.characters import showable, well_formed
 from ui.markdown_text import BlockSplitter, take_math
 from ui.options import read_options
 from ui.session import Session
+from ui.settings import Settings
 
 
 def plain(value):
@@ -25,10 +27,11 @@ def resolve(address):
 
 def tell(session):
     notice = session.notice and tuple(session.notice)
-    messages = [
-        (m.id, m.request, m.branches, m.role, m.state, m.text, m.reasoning, m.thinking, m.thought_ms, m.calls, m.stats)
-        for m in session.conversation.messages
-    ]
+    messages = []
+    for m in session.conversation.messages:
+        calls = [(c.id, c.name, c.arguments, c.problem, c.raw, c.state) for c in m.calls]
+        named = (m.id, m.request, m.branches, m.role, m.state)
+        messages.append((named, m.text, m.reasoning, m.thinking, m.thought_ms, calls, m.stats))
     print(session.state, session.status, session.detail, plain(session.fraction), plain(notice), plain(messages))
 
 
@@ -80,8 +83,11 @@ for message in (
     session.receive(protocol.decode(protocol.encode(message)))
     tell(session)
     answer = session.conversation.messages[-1]
-    print(wording.thinking(answer.thinking, answer.thought_ms), [wording.call(call) for call in answer.calls])
-ENTRY = {"reasoning": "", "calls": [], "stats": None}
+    print(
+        wording.thinking(answer.thinking, answer.thought_ms),
+        [wording.invalid_call(call.problem) for call in answer.calls],
+    )
+ENTRY = {"reasoning": "", "calls": [], "call_id": None, "stats": None}
 entries = [
     dict(id="m0", role="user", text="é", state="done", branches=["m0", "n0"], **ENTRY),
     dict(id="m1", role="assistant", text="ja", state="interrupted", branches=["m1"], **ENTRY),
@@ -98,10 +104,43 @@ session.receive(protocol.Finished(3, "cancelled", "", "", 1, 0, 0, 0, None, None
 tell(session)
 print(plain(protocol.to_wire(session.edit(question, "ö", 0))), plain(protocol.to_wire(session.new_chat())))
 session.receive(protocol.Finished(4, "cancelled", "", "", 1, 0, 0, 0, None, None, 0))
+CALLS = [{"id": "c1", "name": "clock", "arguments": "{}", "problem": None, "raw": "{}"}]
+TOLD = [
+    dict(id="n0", role="user", text="?", state="done", branches=["n0"], **ENTRY),
+    dict(ENTRY, id="n1", role="assistant", text="", state="done", branches=["n1"], calls=CALLS),
+    dict(ENTRY, id="n2", role="tool", text="noon", state="done", branches=["n2"], call_id="c1"),
+]
+TOOL = {"name": "clock", "description": "Tells the time.", "needs_approval": True}
+session.receive(protocol.decode(protocol.encode(protocol.Abilities([TOOL], True, False, 0))))
+session.settings.set_tool("clock", True)
+session.settings.set_thinking(True)
+print(plain(protocol.to_wire(session.set_system("Brief."))), session.set_system("Brief."), wording.tool(TOOL))
+print(plain(protocol.to_wire(session.send("?", 0))), plain(Settings(session.settings.text).is_on("clock")))
+for message in (
+    protocol.Shown("c2", 0, TOLD[:1], 0),
+    protocol.ToolCall(5, "clock", "{}", None, "{}", 0),
+    protocol.Shown("c2", 1, TOLD[1:2], 0),
+    protocol.Step(5, "tools", 0),
+    protocol.ApprovalNeeded(5, "c1", 0),
+    protocol.ToolStarted(5, "c1", 0),
+    protocol.Shown("c2", 2, TOLD[2:], 0),
+    protocol.ToolEnded(5, "c1", "done", 0),
+    protocol.Step(5, "answer", 0),
+    protocol.Delta(5, "Noon.", 0),
+    protocol.ToolRoundsExhausted(5, 8, 0),
+):
+    session.receive(protocol.decode(protocol.encode(message)))
+    tell(session)
+    for call in in_state(session.conversation.messages, "waiting"):
+        print(plain(protocol.to_wire(session.decide(call, allowed=True))), session.decide(call, allowed=False))
+session.receive(protocol.Finished(5, "stop", "Noon.", "", 1, 0, 0, 0, None, None, 0))
+print(plain(protocol.to_wire(session.run_again(session.conversation.messages[2], 0))))
+session.receive(protocol.Failed(6, "ParameterError", "no such tool", 0))
+session.new_chat()
 print(wording.left_out(1), wording.left_out(2), wording.branch(1, 2))
 print(plain(protocol.to_wire(session.send("again", 0))))
 print(plain(session.stop()))
-session.receive(protocol.Finished(5, "cancelled", "", "", 1, 0, 0, 0, None, None, 0))
+session.receive(protocol.Finished(7, "cancelled", "", "", 1, 0, 0, 0, None, None, 0))
 print(session.take_draft())
 session.engine_lost("RuntimeError", "gone")
 tell(session)

@@ -1,7 +1,4 @@
-"""What an answer has beside its text, closed until the reader opens it: thinking, and calls for tools.
-
-Both are plain text, shown as the model wrote them.
-"""
+"""An answer's thinking on the page: plain text, as the model wrote it, closed until the reader opens it."""
 
 from ui import wording
 from ui.characters import showable
@@ -34,12 +31,3 @@ class ThinkingView:
         """Show all of it, as it stays."""
         set_text(self._text, self._message.reasoning)
         self.show()
-
-
-def call_view(call):
-    """The element of a `conversation.ToolCall`: what it is called with, or what is wrong with it."""
-    element = make("details", class_="aside", data_testid="tool-call")
-    element.dataset.state = "valid" if call.problem is None else "invalid"
-    text = call.arguments if call.problem is None else call.raw
-    element.append(make("summary", wording.call(call)), make("div", text, class_="plain"))
-    return element
