@@ -132,6 +132,8 @@ Progress = _message(
     ("total", _count),
     ("at", _number),
 )
+# Another tab stands in the way of getting the model: why, and what helps. All goes on by itself; what follows says so.
+Waiting = _message("Waiting", ("stage", _one_of("fetch", "open")), ("text", _text), ("at", _number))
 # Something the user should know, though all goes on.
 Remark = _message("Remark", ("text", _text), ("at", _number))
 # The model takes messages now; `context` is in tokens.

@@ -32,6 +32,7 @@ FRONT = {
     "answer": "engine",
     "events": "engine",
     "executors": "engine",
+    "memory_share": "engine",
     "opening": "engine",
     "tables_cache": "engine",
     "turns": "engine",

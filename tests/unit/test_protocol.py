@@ -39,6 +39,7 @@ MESSAGES = [
     protocol.NewChat(),
     protocol.Cancel(7),
     protocol.Progress("fetch", "the model", 5_000_000_000, 9_000_000_000, 1_800_000_000_000.25),
+    protocol.Waiting("fetch", "Another tab is fetching the model", 1.0),
     protocol.Remark("Using the stored model list", 1.0),
     protocol.Ready("SmolLM2", "numpy", 4096, 1_800_000_000_000.0),
     protocol.Shown("c1", 1, [SHOWN, {**SHOWN, "role": "user", "stats": None, "calls": []}], 1.0),
