@@ -18,17 +18,23 @@ import os
 import sys
 from collections import Counter
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyruntime import __version__
+from pyruntime.chat.tree import Tree
+from pyruntime.conversation import Options, Session
 from pyruntime.engine import EXECUTORS, KV_CACHES, Engine, OpenedModel, open_model
 from pyruntime.errors import TinyPyLMError
-from pyruntime.events import Delta, Finished
 from pyruntime.formats.string_array import StringArray
 from pyruntime.sampling import SamplingParams
+from pyruntime.terminal_chat import TerminalChat
 from pyruntime.text import Tokenizer
+from pyruntime.tools import ToolRegistry
+from pyruntime.tools.calculator import calculator_tool
+from pyruntime.tools.clock import current_time_tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +82,7 @@ def _add_command(commands: Any, name: str, run: Any, text: str) -> argparse.Argu
 
 
 def _add_chat(commands: Any) -> None:
-    command = _add_command(commands, "chat", _chat, "Talk to a model. An empty line or Ctrl-D ends the talk.")
+    command = _add_command(commands, "chat", _chat, "Talk to a model; /help tells the commands.")
     command.add_argument("--message", help="answer this one message and end")
     command.add_argument("--system", help="the system prompt; by default whatever the model's template says")
     defaults = SamplingParams()
@@ -89,6 +95,7 @@ def _add_chat(commands: Any) -> None:
     command.add_argument("--seed", type=int, help="makes the answers reproducible")
     command.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before this text; repeatable")
     command.add_argument("--max-tokens", type=int, help="the longest answer")
+    command.add_argument("--tools", action="store_true", help="let the model use a calculator and the clock")
     command.add_argument("--stats", action="store_true", help="print tokens and speed after each answer")
     _add_engine_options(command)
 
@@ -135,63 +142,18 @@ def _chat(options: argparse.Namespace) -> int:
         stop=tuple(options.stop),
         max_tokens=options.max_tokens,
     )
-    engine = _load(options)
-    messages: list[dict[str, str]] = []
-    if options.system is not None:
-        messages.append({"role": "system", "content": options.system})
-    if options.message is not None:
-        _answer(engine, [*messages, {"role": "user", "content": options.message}], params, options.stats)
-        return 0
-    while (text := _ask()) is not None:
-        turn = [*messages, {"role": "user", "content": text}]
-        try:
-            messages = [*turn, {"role": "assistant", "content": _answer(engine, turn, params, options.stats)}]
-        except TinyPyLMError as error:
-            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    tools = ToolRegistry([calculator_tool(), current_time_tool(_here_and_now)] if options.tools else [])
+    session = Session(_load(options), Tree().with_system(options.system), Options(params, tools))
+    chat = TerminalChat(session, stats=options.stats)
+    if options.message is None:
+        chat.talk()
+    else:
+        chat.answer(session.send(options.message))
     return 0
 
 
-def _ask() -> str | None:
-    try:
-        text = input("> ")
-    except EOFError:
-        print()
-        return None
-    return text if text.strip() else None
-
-
-def _answer(engine: Engine, messages: list[dict[str, str]], params: SamplingParams, stats: bool) -> str:
-    """Print an answer as it comes; Ctrl-C stops it and keeps what is there. Returns its text."""
-    shown: list[str] = []
-
-    async def run() -> None:
-        async for event in engine.chat(messages, params):
-            if isinstance(event, Delta):
-                shown.append(event.text)
-                print(event.text, end="", flush=True)
-            elif isinstance(event, Finished):
-                print()
-                if stats:
-                    print(_stats(event), file=sys.stderr)
-
-    try:
-        asyncio.run(run())
-    except KeyboardInterrupt:
-        print(" [stopped]")
-    return "".join(shown)
-
-
-def _stats(event: Finished) -> str:
-    usage, timings = event.usage, event.timings
-    parts = [f"{usage.prompt_tokens} prompt tokens ({usage.cached_tokens} cached)", f"{usage.new_tokens} new"]
-    for name, value, unit in (
-        ("first text after", timings.ttft_ms, "ms"),
-        ("prefill", timings.prefill_tps, "tok/s"),
-        ("decode", timings.decode_tps, "tok/s"),
-    ):
-        if value is not None:
-            parts.append(f"{name} {value:.1f} {unit}")
-    return f"[{event.reason}: {', '.join(parts)}]"
+def _here_and_now() -> datetime:
+    return datetime.now(UTC).astimezone()
 
 
 def _tokenize(options: argparse.Namespace) -> int:

@@ -43,7 +43,7 @@ from pyruntime.sampling import SamplingParams
 from pyruntime.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -101,6 +101,7 @@ class Engine:
         on_progress: Callable[[int, int], None] | None = None,
         on_notice: Callable[[str], None] | None = None,
         tables: TablesCache | None = None,
+        admit: Callable[[int], Awaitable[None]] | None = None,
     ) -> Engine:
         """Open a model and read its weights.
 
@@ -114,6 +115,7 @@ class Engine:
             on_progress: called with the bytes of weights read so far and in all.
             on_notice: told, in a sentence, when "auto" had to take a slower executor than it should, and why.
             tables: where the tokenizer's compiled tables are kept, if anywhere.
+            admit: awaited before the executor takes its memory, with the number of bytes; it may wait for room, or raise.
 
         Raises:
             ParameterError: unknown executor or cache, or a context or number of threads outside what is allowed.
@@ -130,6 +132,7 @@ class Engine:
             context=_checked_context(context, model.config.context_length),
             on_progress=on_progress,
             on_notice=on_notice,
+            admit=admit,
         )
         return cls(model, built)
 

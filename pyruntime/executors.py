@@ -16,7 +16,7 @@ from pyruntime.model.kernel_plan import KernelSettings
 from pyruntime.model.numpy_executor import build_numpy_executor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from types import ModuleType
 
     from pyruntime.model.executor import Executor
@@ -65,6 +65,7 @@ async def build_executor(
     context: int,
     on_progress: Callable[[int, int], None] | None = None,
     on_notice: Callable[[str], None] | None = None,
+    admit: Callable[[int], Awaitable[None]] | None = None,
 ) -> Executor:
     """The executor with the model's weights in it; arguments and errors as in `Engine.load`."""
     executor = wanted.executor
@@ -74,11 +75,11 @@ async def build_executor(
             on_notice(f"Computing with numpy, which is many times slower: {reason}")
     parts: tuple[Any, ...] = model.config, model.weights
     if executor == "numpy":
-        return await build_numpy_executor(*parts, context=context, on_progress=on_progress)
+        return await build_numpy_executor(*parts, context=context, on_progress=on_progress, admit=admit)
     kernels = _kernels(executor)
     settings = KernelSettings(precise=wanted.precise, kv="INT8" if wanted.kv_cache == "int8" else "INT16")
     built: Executor = await kernels.build(
-        *parts, context=context, threads=wanted.threads, settings=settings, on_progress=on_progress
+        *parts, context=context, threads=wanted.threads, settings=settings, on_progress=on_progress, admit=admit
     )
     return built
 

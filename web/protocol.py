@@ -148,6 +148,8 @@ Progress = _message(
     ("total", _count),
     ("at", _number),
 )
+# Another tab stands in the way of getting the model: why, and what helps. All goes on by itself; what follows says so.
+Waiting = _message("Waiting", ("stage", _one_of("fetch", "open")), ("text", _text), ("at", _number))
 # Something the user should know, though all goes on.
 Remark = _message("Remark", ("text", _text), ("at", _number))
 # What the model can be told beside the conversation: the tools there are, whether its template can call any, and whether it

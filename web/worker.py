@@ -28,6 +28,10 @@ def _remark(text):
     _post(protocol.Remark(text, _now()))
 
 
+def _wait(stage, text):
+    _post(protocol.Waiting(stage, text, _now()))
+
+
 def _post_failure(subject, error):
     js.console.warn("".join(traceback.format_exception(error)))
     _post(protocol.Failed(subject, type(error).__name__, str(error), _now()))
@@ -50,8 +54,10 @@ try:
     from pyruntime.conversation.shelf import Shelf
     from pyruntime.conversation.shelf_browser import IndexedDBTexts
     from pyruntime.delivery.fetch_browser import BrowserFetcher
+    from pyruntime.delivery.locks_browser import browser_locks
     from pyruntime.delivery.obtain_browser import obtain_model
     from pyruntime.engine import Engine
+    from pyruntime.memory_share import MemoryShare
     from pyruntime.tables_cache import StoredTables
     from pyruntime.tools.calculator import calculator_tool
     from pyruntime.tools.clock import current_time_tool
@@ -74,6 +80,7 @@ class Worker:
 
     def __init__(self):
         self._engine = None
+        self._share = MemoryShare(browser_locks(), getattr(js.navigator, "deviceMemory", None))
         self._chat = Chat(_post, _now, Shelf(IndexedDBTexts()), TOOLS)
 
     def handle(self, text):
@@ -117,6 +124,7 @@ class Worker:
             page_url=request.page,
             on_progress=_progress("fetch", "the model"),
             on_notice=_remark,
+            on_wait=lambda: _wait("fetch", "Another tab is fetching the model. This one goes on when it is there"),
         )
         title = model.manifest.title
         # What an earlier visit stored is hashed by the browser while Python reads it.
@@ -137,6 +145,7 @@ class Worker:
                         site=request.page,
                         source_sha256=model.manifest.tokenizer_file().sha256,
                     ),
+                    admit=lambda needed: self._share.take(needed, lambda shortage: _wait("open", str(shortage))),
                 )
                 self._engine.check_can_chat()
             finally:
@@ -154,6 +163,7 @@ class Worker:
         if self._engine is not None:
             self._engine.close()
         self._engine = None
+        self._share.release()
 
 
 def _computing(engine):

@@ -8,7 +8,7 @@ The rules, whatever the network does:
   The download gives up, with every source's reason, when all of them in a row failed to deliver one good chunk.
 - Stopping at any moment (cancellation, a closed tab) leaves verified chunks and nothing else.
 
-Several downloads of the same file may run at once: they put the same verified chunks and commit the same fact.
+Where nobody holds them apart, several downloads of the same file may run at once: they put the same verified chunks and commit the same fact.
 It does not know HTTP or any kind of storage; those are behind `Fetcher` and `Store`. Rates and times are left to
 the caller, who has a clock.
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,6 +29,8 @@ from pyruntime.formats.model_files import ModelFiles
 from pyruntime.formats.source import ByteSource
 
 OnProgress = Callable[[int, int], None]
+# What only one holder of a name does at a time: a context manager for a name.
+Hold = Callable[[str], AbstractAsyncContextManager[None]]
 
 
 class SourceError(DeliveryError):
@@ -105,6 +107,7 @@ async def fetch_model(
     base_url: str,
     allowed_origins: Collection[str],
     on_progress: OnProgress | None = None,
+    hold: Hold = lambda name: nullcontext(),
 ) -> StoredModel:
     """Make every file of `manifest` present in `store`, fetching only what is missing.
 
@@ -116,6 +119,7 @@ async def fetch_model(
         allowed_origins: sources elsewhere are refused without being asked.
         on_progress: called with (bytes present or arrived, bytes of all files). The first number steps back by less
             than a chunk when a source fails in the middle of one.
+        hold: as `Hold`; held around each file, so that tabs do not fetch the same one side by side.
 
     Raises:
         DeliveryError: when no source delivers, when the device has not enough room, or cannot store.
@@ -127,8 +131,13 @@ async def fetch_model(
     await _check_space([await _missing_bytes(file, job) for file in missing], store)
     job.progress.add(manifest.size - sum(file.size for file in missing))
     for file in missing:
-        await _FileDownload(file, job).run()
-        files[file.path] = await store.open(file)
+        async with hold(f"file {file.sha256}"):
+            files[file.path] = await store.open(file)
+            if files[file.path] is None:
+                await _FileDownload(file, job).run()
+                files[file.path] = await store.open(file)
+            else:  # another tab has fetched and checked it meanwhile
+                job.progress.add(file.size)
     stored_before = tuple(file for file in manifest.files if file not in missing)
     return StoredModel(manifest, {path: _require(source, path) for path, source in files.items()}, store, stored_before)
 

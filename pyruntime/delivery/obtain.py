@@ -8,8 +8,9 @@ to a whole model is used, which is what makes a second visit work without a netw
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 
-from pyruntime.delivery.download import Fetcher, OnProgress, SourceError, StoredModel, fetch_model
+from pyruntime.delivery.download import Fetcher, Hold, OnProgress, SourceError, StoredModel, fetch_model
 from pyruntime.delivery.manifest import MAX_MANIFEST_BYTES, Manifest, parse_manifest
 from pyruntime.delivery.origins import origin_of, resolve
 from pyruntime.delivery.store import Store
@@ -27,6 +28,7 @@ async def obtain(
     more_origins: Collection[str] = (),
     on_progress: OnProgress | None = None,
     on_notice: OnNotice | None = None,
+    hold: Hold = lambda name: nullcontext(),
 ) -> StoredModel:
     """The model of the manifest at `manifest_url`, fetched into `store` as far as it is not there yet.
 
@@ -38,6 +40,7 @@ async def obtain(
         more_origins: other origins that may be asked, such as a configured registry's.
         on_progress: see `fetch_model`.
         on_notice: told, in a sentence, that the stored manifest had to be used and why.
+        hold: see `fetch_model`.
 
     Raises:
         DeliveryError: when the manifest or the files cannot be had, or the address is on another origin.
@@ -48,7 +51,7 @@ async def obtain(
     data, manifest = await _current_or_last(url, store, fetcher, on_notice)
     manifest.layout()  # refused before anything large is fetched
     model = await fetch_model(
-        manifest, store, fetcher, base_url=url, allowed_origins=allowed_origins, on_progress=on_progress
+        manifest, store, fetcher, base_url=url, allowed_origins=allowed_origins, on_progress=on_progress, hold=hold
     )
     await store.put_manifest(url, data)
     return model

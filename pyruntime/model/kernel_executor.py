@@ -27,7 +27,7 @@ from pyruntime.model.rope import Rope
 from pyruntime.model.thread_governor import ThreadGovernor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from pyruntime.model.config import ModelConfig
     from pyruntime.model.kernel_host import KernelHost
@@ -53,6 +53,7 @@ async def build_kernel_executor(
     context: int,
     settings: KernelSettings | None = None,
     on_progress: Callable[[int, int], None] | None = None,
+    admit: Callable[[int], Awaitable[None]] | None = None,
 ) -> KernelExecutor:
     """An executor with all weights read into the host's arena. The host is closed on failure.
 
@@ -63,6 +64,7 @@ async def build_kernel_executor(
         context: positions of the KV cache, 1 … config.context_length.
         settings: quality and cache; the defaults when not given.
         on_progress: told (bytes of weights read, bytes of all weights), at the start and after each range read.
+        admit: awaited with the bytes of the arena before it is taken.
 
     Raises:
         ParameterError: `context` is out of its interval.
@@ -73,6 +75,8 @@ async def build_kernel_executor(
         check_context(context, config)
         stored = weights.match(families.weight_shapes(config))
         plan = plan_memory(config, stored, context, settings or KernelSettings(), takes_bytes=host.takes_bytes)
+        if admit is not None:
+            await admit(plan.n_bytes)
         try:
             host.allocate(plan.n_bytes)
         except MemoryError as error:

@@ -37,8 +37,8 @@ def memory_limit() -> int | None:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
 
-def check_fits(config: ModelConfig, context: int, max_run: int, limit: int | None, *, file: str) -> None:
-    """Raise OutOfMemoryError, with the numbers, if the model would take more than `limit` bytes.
+def check_fits(config: ModelConfig, context: int, max_run: int, limit: int | None, *, file: str) -> int:
+    """The bytes that the model takes; OutOfMemoryError, with the numbers, if that is more than `limit`.
 
     Args:
         config: the model's shape.
@@ -50,8 +50,9 @@ def check_fits(config: ModelConfig, context: int, max_run: int, limit: int | Non
     weights = _FLOAT32_BYTES * sum(prod(shape) for shape in weight_shapes(config).values())
     cache = _FLOAT32_BYTES * 2 * config.n_layers * config.n_kv_heads * config.head_size * context
     working = _WORKING_BYTES + _FLOAT32_BYTES * config.n_heads * max_run * context
-    if limit is None or weights + cache + working <= limit:
-        return
+    needed = weights + cache + working
+    if limit is None or needed <= limit:
+        return needed
     problem = (
         f"it needs {_megabytes(weights)} for weights in float32, {_megabytes(cache)} for {context} positions of context "
         f"and {_megabytes(working)} to work in, and {_megabytes(limit)} can be had"

@@ -10,7 +10,7 @@ from pyruntime.model.kernel_plan import KernelSettings, too_large
 from pyruntime.model.kernel_self_test import computes_rightly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from pyruntime.model.config import ModelConfig
@@ -44,6 +44,7 @@ async def build(
     threads: int | None = None,
     settings: KernelSettings | None = None,
     on_progress: Callable[[int, int], None] | None = None,
+    admit: Callable[[int], Awaitable[None]] | None = None,
 ) -> KernelExecutor:
     """An executor with all weights read; as `build_kernel_executor`.
 
@@ -54,6 +55,7 @@ async def build(
         threads: how many compute; by default one for each core, at most 8.
         settings: quality and cache.
         on_progress: told (bytes of weights read, bytes of all weights).
+        admit: as `build_kernel_executor`.
 
     Raises:
         UnsupportedError: there is an `obstacle`.
@@ -67,7 +69,7 @@ async def build(
 
     host = NativeHost(load_library(path), threads or min(usable_cores(), MOST_THREADS))
     return await build_kernel_executor(
-        host, config, weights, context=context, settings=settings, on_progress=on_progress
+        host, config, weights, context=context, settings=settings, on_progress=on_progress, admit=admit
     )
 
 

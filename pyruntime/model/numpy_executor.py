@@ -23,7 +23,7 @@ from pyruntime.model.numpy_products import Products, products_for
 from pyruntime.weights.loading import read_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from pyruntime.model.config import ModelConfig
     from pyruntime.weights.stored import StoredWeights
@@ -42,6 +42,7 @@ async def build_numpy_executor(
     *,
     context: int,
     on_progress: Callable[[int, int], None] | None = None,
+    admit: Callable[[int], Awaitable[None]] | None = None,
     limit: int | None = None,
 ) -> NumpyExecutor:
     """An executor with all weights read, in float32.
@@ -51,6 +52,7 @@ async def build_numpy_executor(
         weights: where they are.
         context: positions the KV cache may grow to, 1 … config.context_length.
         on_progress: told (bytes of weights read, bytes of all weights), at the start and after each range read.
+        admit: awaited with the bytes of weights, cache and room to work in before any are taken.
         limit: most bytes to take; what the platform can give when not said.
 
     Raises:
@@ -60,7 +62,9 @@ async def build_numpy_executor(
     """
     check_context(context, config)
     stored = weights.match(families.weight_shapes(config))
-    check_fits(config, context, MAX_RUN, memory_limit() if limit is None else limit, file=weights.name)
+    needed = check_fits(config, context, MAX_RUN, memory_limit() if limit is None else limit, file=weights.name)
+    if admit is not None:
+        await admit(needed)
 
     total, done = weights.nbytes, 0
 

@@ -14,7 +14,7 @@ from pyruntime.model.kernel_self_test import computes_rightly
 from pyruntime.model.wasm_host_browser import WasmHost, can_share, compiled_modules, start_helpers, usable_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from pyruntime.model.config import ModelConfig
     from pyruntime.model.kernel_executor import KernelExecutor
@@ -37,6 +37,7 @@ async def build(
     threads: int | None = None,
     settings: KernelSettings | None = None,
     on_progress: Callable[[int, int], None] | None = None,
+    admit: Callable[[int], Awaitable[None]] | None = None,
 ) -> KernelExecutor:
     """An executor with all weights read; as `build_kernel_executor`.
 
@@ -47,6 +48,7 @@ async def build(
         threads: how many compute, where memory can be shared; by default one for each core, at most 8.
         settings: quality and cache.
         on_progress: told (bytes of weights read, bytes of all weights).
+        admit: as `build_kernel_executor`.
 
     Raises:
         UnsupportedError: there is an `obstacle`.
@@ -59,7 +61,7 @@ async def build(
     helpers = await start_helpers((threads or min(usable_cores(), MOST_THREADS)) - 1) if shared else []
     host = WasmHost(module, shared=shared, helpers=helpers)
     return await build_kernel_executor(
-        host, config, weights, context=context, settings=settings, on_progress=on_progress
+        host, config, weights, context=context, settings=settings, on_progress=on_progress, admit=admit
     )
 
 

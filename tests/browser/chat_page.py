@@ -51,6 +51,40 @@ _CONTRASTS = """() => {
     return ratios;
 }"""
 
+# The texts of the stored conversations, newest last.
+_KEPT = """() => new Promise((resolve, reject) => {
+    const request = indexedDB.open("tinypylm-conversations");
+    request.onerror = reject;
+    request.onsuccess = () => {
+        const all = request.result.transaction("conversations").objectStore("conversations").getAll();
+        all.onsuccess = () => resolve(all.result.join("\\n"), request.result.close());
+    };
+})"""
+
+
+def wait_until_kept(chat, words):
+    """Until the device has these words in a stored conversation."""
+    look = (
+        "for (let looks = 0; !(await kept()).includes(words); looks++) {"
+        "  if (looks === 600) throw new Error('not kept: ' + words);"
+        "  await new Promise((resolve) => setTimeout(resolve, 50));"
+        "}"
+    )
+    chat.page.evaluate(f"async (words) => {{ const kept = {_KEPT}; {look} }}", words)
+
+
+def texts(chat):
+    """The texts of the messages shown."""
+    return [text.inner_text() for text in chat.page.get_by_test_id("message-text").all()]
+
+
+def edit(chat, place, text):
+    """Put a question in other words, and wait for nothing."""
+    message = chat.messages("user").nth(place)
+    message.get_by_test_id("edit").click()
+    message.get_by_test_id("edit-text").fill(text)
+    message.get_by_test_id("edit-text").press("Enter")
+
 
 class ChatPage:
     """Wraps a Playwright page."""

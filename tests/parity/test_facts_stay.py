@@ -3,6 +3,7 @@
 Names, corrections and deadlines of the first turns are looked for in the ids that reach the model, not in its answers.
 """
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from pyruntime.sampling import SamplingParams
 from tests.conversation_lab import converse, prompt_ids, run
 from tests.parity import known_tokenizers
 from tests.tiny_model import ScriptedExecutor, open_tiny
+from tooling import kernels
 
 FACTS = (
     "My name is Zoë  O'Néill-Ångström (she/her), NOT zoe oneill.",
@@ -54,13 +56,18 @@ def conversation(model, context, turns, reserve=16):
 def last_prompt(model, executor):
     """The last prompt's text, decoded from its ids; control tokens of the template are not in it, typed ones are."""
     ids = prompt_ids(executor)[-1]
+    return texts_of(model, ids), ids
+
+
+def texts_of(model, ids):
+    """What stands between the control tokens of a prompt."""
     runs, control = [[]], set(model.tokenizer.control_ids.values())
     for token_id in ids:
         if token_id in control:
             runs.append([])
         else:
             runs[-1].append(token_id)
-    return [model.tokenizer.decode(run_of_ids) for run_of_ids in runs], ids
+    return [model.tokenizer.decode(run_of_ids) for run_of_ids in runs]
 
 
 @pytest.mark.parametrize("turns", [4, 10, 30])
@@ -98,3 +105,51 @@ def test_a_fact_is_gone_once_the_turn_that_held_it_is_edited_away(model, edited)
     fresh = [{"role": node.role, "content": node.text} for node in talk.tree.path[:-1]]
     assert ids == talk.engine.prompt(fresh)
     assert talk.tree.node(old.id).text == FACTS[edited]
+
+
+# ------------------------------------------------------------------------------------------ the real model's own answers
+
+
+def on_the_kernels(default_model, context=4096, tree=None):
+    """A conversation with the real model, and the prompts that it is given."""
+    kernels.build_native()
+    engine = asyncio.run(Engine.load(default_model, executor="native", context=context))
+    answer, prompts = engine.answer, []
+
+    def noted(prompt, *args, **kwargs):
+        prompts.append(list(prompt))
+        return answer(prompt, *args, **kwargs)
+
+    engine.answer = noted
+    options = Options(params=replace(PARAMS, max_tokens=8), reserve=16)
+    return converse(engine, options, tree, name=f"in {context}: "), prompts
+
+
+def facts_in(talk, prompt):
+    """The facts that a prompt has word for word, which must be what the cache begins with."""
+    assert list(talk.engine.kv_tokens[: len(prompt)]) == prompt
+    texts = texts_of(talk.engine.model, prompt)
+    return [text.removeprefix("user\n") for text in texts if any(fact in text for fact in FACTS)]
+
+
+def test_with_the_real_model_facts_stay_up_to_the_edge_of_the_budget_and_go_with_the_turn_that_held_them(default_model):
+    talk, prompts = on_the_kernels(default_model)
+    for number in range(30):
+        run(talk.send(FACTS[number] if number < len(FACTS) else f"Question {number}: and then?"))
+        if number + 1 in (4, 10, 30):
+            assert facts_in(talk, prompts[-1]) == list(FACTS)
+    asked = [node for node in talk.tree.path if node.role == "user"]
+
+    edge = len(prompts[-1]) + 16
+    for context, kept in ((edge, FACTS), (edge - 1, FACTS[1:])):
+        narrow, given = on_the_kernels(default_model, context, talk.tree.before(asked[-1].id))
+        run(narrow.send(asked[-1].text))
+        assert facts_in(narrow, given[-1]) == list(kept)
+        narrow.engine.close()
+
+    for edited in (2, 1, 0):
+        run(talk.edit(asked[edited].id, "Forget it."))
+        run(talk.send("What do you know?"))
+        assert facts_in(talk, prompts[-1]) == list(FACTS[:edited])
+        fresh = [{"role": node.role, "content": node.text} for node in talk.tree.path[:-1]]
+        assert prompts[-1] == talk.engine.prompt(fresh)

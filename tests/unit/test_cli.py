@@ -39,6 +39,14 @@ def test_a_talk_goes_on_until_the_input_ends_and_reuses_the_cache(model, capsys,
     assert "(0 cached)" not in second
 
 
+def test_commands_are_told_and_tools_offered_only_to_a_model_that_can_call_them(model, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("Hi\n/help\n"))
+    assert main(["chat", model, "--tools", "--max-tokens", "1"]) == 0
+    captured = capsys.readouterr()
+    assert "UnsupportedError: tiny.gguf: chat template: it has no way of asking for tools" in captured.err
+    assert "/continue " in captured.out
+
+
 def test_an_error_in_one_turn_is_told_and_the_talk_goes_on(model, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("x" * 300 + "\nHi\n"))
     assert main(["chat", model, "--max-tokens", "1", "--stats"]) == 0

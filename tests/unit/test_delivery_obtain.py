@@ -1,5 +1,7 @@
+import asyncio
 import dataclasses
 import json
+from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 
@@ -8,7 +10,8 @@ from pyruntime.delivery.manifest import describe_file, manifest_bytes
 from pyruntime.delivery.obtain import obtain
 from pyruntime.delivery.store import MemoryStore
 from pyruntime.errors import DeliveryError, FormatError
-from tests.delivery_fakes import PAGE, Network, manifest_of, run
+from tests.delivery_fakes import PAGE, Network, PausingStore, manifest_of, run
+from tests.lock_fakes import FakeLocks
 
 MANIFEST = "https://page.example/seed/tiny.json"
 OFFLINE = SourceError("the connection failed")
@@ -101,3 +104,39 @@ def test_a_manifest_without_a_model_file_is_refused_before_anything_is_fetched(t
     with pytest.raises(FormatError, match=r"^tiny: files: 0 files end in \.gguf"):
         run(obtain("seed/tiny.json", page_url=PAGE, store=MemoryStore(), fetcher=network))
     assert [url for url, _, _ in network.asked] == [MANIFEST]
+
+
+def test_of_two_tabs_that_need_the_same_file_one_fetches_it_and_the_other_waits_and_finds_it(tiny):
+    _, answers = tiny
+
+    async def both(hold):
+        store, network, told = PausingStore(), Network(answers), [[], []]
+        visits = (
+            obtain(
+                "seed/tiny.json", page_url=PAGE, store=store, fetcher=network, hold=hold,
+                on_progress=lambda done, total, seen=seen: seen.append((done, total)),
+            )
+            for seen in told
+        )  # fmt: skip
+        models = await asyncio.gather(*visits)
+        fetched = [url for url, _, _ in network.asked if "/files/" in url]
+        assert [await model.files["tiny.gguf"].read(0, len(DATA)) for model in models] == [DATA, DATA]
+        assert [seen[-1] for seen in told] == [(len(DATA), len(DATA))] * 2
+        assert [model.unverified for model in models] == [(), ()]
+        return len(fetched)
+
+    async def with_locks():
+        locks = FakeLocks()
+
+        @asynccontextmanager
+        async def hold(name):
+            release = await locks.hold(name)
+            try:
+                yield
+            finally:
+                release()
+
+        return await both(hold)
+
+    assert asyncio.run(with_locks()) == 1
+    assert asyncio.run(both(lambda name: nullcontext())) == 2

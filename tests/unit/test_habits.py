@@ -23,7 +23,7 @@ ROOMS = {
     "engine": {"chat", "delivery", "model", "sampling", "text", "weights"},
     "conversation": {"engine", "tools"},
     "openai": {"engine"},
-    "cli": {"engine"},
+    "cli": {"conversation"},
 }
 # Modules beside the rooms, and the room whose rights they have.
 FRONT = {
@@ -32,8 +32,10 @@ FRONT = {
     "answer": "engine",
     "events": "engine",
     "executors": "engine",
+    "memory_share": "engine",
     "opening": "engine",
     "tables_cache": "engine",
+    "terminal_chat": "cli",
     "turns": "engine",
 }
 OUTSIDE = {"numpy", "minijinja"}

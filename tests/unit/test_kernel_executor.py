@@ -14,6 +14,7 @@ import pytest
 
 from pyruntime.engine import Engine
 from pyruntime.errors import (
+    BusyError,
     ContextOverflowError,
     FormatError,
     OutOfMemoryError,
@@ -264,6 +265,20 @@ def test_wrong_ids_and_lengths_are_refused():
     with pytest.raises(ParameterError):
         executor.truncate(9)
     assert executor.length == 8
+
+
+def test_room_is_asked_for_with_the_arenas_size_before_it_is_taken():
+    config, stored = opened(NAMES[0])
+    host, asked = NativeHost(library(), 1), []
+
+    async def refuse(n_bytes):
+        asked.append(n_bytes)
+        raise BusyError("no room")
+
+    with pytest.raises(BusyError):
+        asyncio.run(build_kernel_executor(host, config, stored, context=64, settings=PRECISE, admit=refuse))
+    assert asked == [plan()[1].n_bytes]
+    assert host._memory is None
 
 
 def test_weights_that_are_not_finite_are_refused_by_name():

@@ -45,6 +45,7 @@ MESSAGES = [
     protocol.NewChat(),
     protocol.Cancel(7),
     protocol.Progress("fetch", "the model", 5_000_000_000, 9_000_000_000, 1_800_000_000_000.25),
+    protocol.Waiting("fetch", "Another tab is fetching the model", 1.0),
     protocol.Remark("Using the stored model list", 1.0),
     protocol.Abilities([{"name": "clock", "description": "Tells.", "needs_approval": True}], True, None, 1.0),
     protocol.Abilities([], False, False, 1.0),

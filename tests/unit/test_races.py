@@ -8,7 +8,7 @@ import pytest
 
 from pyruntime.chat.tree import checked
 from pyruntime.conversation import Options, State
-from pyruntime.conversation.events import ApprovalNeeded
+from pyruntime.conversation.events import ApprovalNeeded, MessageAdded
 from pyruntime.engine import Engine
 from pyruntime.errors import BusyError, ClosedError, ParameterError
 from pyruntime.events import Delta
@@ -69,11 +69,20 @@ class Race:
         self.talk = converse(engine, options(approval=chance() < 0.5), queue=chance() < 0.5, look_ahead=chance() < 0.3)
         self.seen = []  # (number of the request, event)
         self.stopped = {}  # turn → how much had been seen when it was stopped
+        self.computed = {}  # turn → how many tokens had been computed when it was stopped
+        self.left = []  # what was seen of answers whose listeners went away
+        self.closed_at = None  # how much had been seen then
+        self.faults = []
         self.turns = []  # the turn under way at each thing seen
         self.loop = SteppingLoop(seed, self.check)
 
     def check(self):
         assert self.talk.engine.kv_tokens == tuple(self.executor.tokens)
+        if self.talk._turn in self.computed and self.forwards() > self.computed[self.talk._turn] + 1:
+            self.faults.append("computed after a stop")
+
+    def forwards(self):
+        return sum(call == "forward" for call, _ in self.executor.log)
 
     async def wait(self, most):
         for _ in range(self.random.randrange(most)):
@@ -84,14 +93,20 @@ class Race:
         for _ in range(self.random.randrange(1, 4)):
             await self.wait(12)
             leaves_at = self.random.choice([None, None, self.random.randrange(1, 12)])
-            request = self.request()
+            request, words = self.request(), ""
             try:
+                is_refused = not self.talk.queue and not self.talk.engine.turns.is_free
                 async for event in request:
+                    if is_refused:
+                        self.faults.append("not refused")
                     self.see(number, event)
+                    words = self.words(words, event)
                     if leaves_at is not None and len(self.seen) % 12 == leaves_at:
+                        self.left.append(words)
                         break
                     if isinstance(event, ApprovalNeeded):
-                        decide = self.random.choice([self.talk.approve, self.talk.deny])
+                        # Some do not decide: only a stop ends that.
+                        decide = self.random.choice([self.talk.approve, self.talk.deny, lambda call_id: None])
                         decide(event.call.id)
             except (BusyError, ClosedError, ParameterError):
                 pass
@@ -110,6 +125,12 @@ class Race:
         choices += [lambda: talk.retry(self.random.choice(results))] if results else []
         return self.random.choice(choices)()
 
+    def words(self, words, event):
+        """What has been told of the answer being written."""
+        if isinstance(event, MessageAdded):
+            return ""
+        return words + event.text if isinstance(event, Delta) else words
+
     def see(self, number, event):
         self.seen.append((number, event))
         self.turns.append(self.talk._turn)
@@ -121,6 +142,7 @@ class Race:
             self.talk.cancel()
             if turn is not None:
                 self.stopped.setdefault(turn, len(self.seen))
+                self.computed.setdefault(turn, self.forwards())
 
     async def browse(self):
         """Select branches and change the system prompt, between requests."""
@@ -139,9 +161,15 @@ class Race:
         await self.wait(150)
         if self.random.random() < 0.2:
             self.talk.close()
+            self.closed_at = len(self.seen)
 
     def run(self):
-        return self.loop.run(self.ask(0), self.ask(1), self.ask(2), self.stop(), self.browse(), self.close())
+        """Let all of it happen. Calls that nobody decides about are stopped when nothing else can go on."""
+        tasks = self.loop.run(self.ask(0), self.ask(1), self.ask(2), self.stop(), self.browse(), self.close())
+        for _ in range(20):
+            self.talk.cancel()
+            self.loop.run()
+        return tasks
 
 
 @pytest.mark.parametrize("part", range(10))
@@ -151,7 +179,7 @@ def test_in_every_interleaving_answers_stay_apart_and_nothing_comes_after_a_stop
         tasks = race.run()
         assert all(task.done() for task in tasks), seed
         assert [task.exception() for task in tasks] == [None] * len(tasks), seed
-        assert race.loop.problems == [], seed
+        assert (race.loop.problems, race.faults) == ([], []), seed
         assert race.talk.state == State.IDLE, seed
         assert race.talk.engine.turns.is_free, seed
 
@@ -159,20 +187,27 @@ def test_in_every_interleaving_answers_stay_apart_and_nothing_comes_after_a_stop
             turn = race.turns[place]
             if isinstance(event, Delta) and turn in race.stopped:
                 assert place < race.stopped[turn], seed
+            if isinstance(event, Delta) and race.closed_at is not None:
+                assert place < race.closed_at, seed
         # The words of one request have no other's between them.
         words = [turn for (_, event), turn in zip(race.seen, race.turns, strict=True) if isinstance(event, Delta)]
         assert len([turn for turn, _ in groupby(words)]) == len(set(words)), seed
 
         tree = race.talk.tree
         assert is_whole(tree), seed
+        for words in race.left:
+            assert any(words in node.text for node in tree.nodes.values()), (seed, words)
         for node in tree.nodes.values():
             if node.role == "assistant":
                 base = len(tree.node(node.continues).text) if node.continues else 0
                 assert len(set(node.text[base:])) <= 1, (seed, node.text)
 
-        if not race.talk._is_closed:
-            race.talk.options = options(approval=False)
+        race.talk.options = options(approval=False)
+        if race.closed_at is None:
             assert shown_text(run(race.talk.send("Still there?")))
+        else:
+            with pytest.raises(ClosedError):
+                run(race.talk.send("Still there?"))
 
 
 def test_the_stepping_loop_takes_the_same_way_again_for_the_same_seed_and_others_for_others():

@@ -62,6 +62,21 @@ def test_the_session_says_what_is_going_on_from_the_start(session):
     assert session.model == "SmolLM2 · numpy · 4096 tokens of context"
 
 
+@pytest.mark.parametrize("stage", ["fetch", "open"])
+def test_what_is_said_while_the_page_waits_for_another_tab_goes_when_it_goes_on(session, stage):
+    session.load()
+    session.receive(protocol.Waiting(stage, "Close another tab", 1.0))
+    assert session.state == {"fetch": "fetching", "open": "loading"}[stage]
+    assert (session.status, session.notice.text) == ("Waiting for another tab", "Close another tab")
+    session.receive(protocol.Waiting(stage, "Close one more", 2.0))
+    assert session.notice.text == "Close one more"
+    session.receive(protocol.Progress(stage, "m", 0, 100, 3.0))
+    assert session.notice is None
+    session.receive(protocol.Remark("Computing with numpy", 4.0))
+    session.receive(protocol.Ready("m", "numpy", 4096, 5.0))
+    assert session.notice.text == "Computing with numpy"
+
+
 def test_the_rate_is_that_of_the_last_seconds(session):
     for second in range(10):
         session.receive(protocol.Progress("fetch", "m", second * 1_000_000, 98_000_000, second * 1000.0))

@@ -42,12 +42,16 @@ def worker(monkeypatch, repo_root):
     """The worker's module, in a browser that has a clock and nothing else; `posted` holds what it posts."""
     posted = []
     stand_ins = {
-        "js": {"performance": SimpleNamespace(timeOrigin=1200.0, now=lambda: 34.5)},
+        "js": {
+            "navigator": SimpleNamespace(),
+            "performance": SimpleNamespace(timeOrigin=1200.0, now=lambda: 34.5),
+        },
         "pyodide": {},
         "pyodide.code": {"run_js": lambda _code: posted.append},
         "pyscript": {"sync": SimpleNamespace()},
         "pyruntime.conversation.shelf_browser": {"IndexedDBTexts": MemoryTexts},
         "pyruntime.delivery.fetch_browser": {"BrowserFetcher": None},
+        "pyruntime.delivery.locks_browser": {"browser_locks": lambda: None},
         "pyruntime.delivery.obtain_browser": {"obtain_model": None},
     }
     for name, contents in stand_ins.items():

@@ -47,6 +47,7 @@ class Session:
         self._draft = ""
         self._steps = []  # (at, bytes done) of the present stage, for the rate
         self._stage = None
+        self._waiting = None  # what was said about waiting for another tab
         self._running = None  # id of the request the worker is busy with; it outlives a cleared conversation
         self._left = None  # id of the conversation that was left, of which nothing more is shown
         self._sent_at = self._first_at = None
@@ -198,6 +199,7 @@ class Session:
         self._enter("error", "The engine stopped")
 
     def _progress(self, message):
+        self._go_on_loading()
         state, words = _STAGES[message.stage]
         if message.stage != self._stage:
             self._stage, self._steps = message.stage, []
@@ -213,12 +215,22 @@ class Session:
         if message.stage == "fetch" and elapsed > 0 and moved > 0:
             self.detail += f", {wording.rate(1000 * moved / elapsed)}"
 
+    def _wait(self, message):
+        self.notice = self._waiting = Notice(message.text, "", "")
+        self._enter(_STAGES[message.stage][0], "Waiting for another tab")
+
+    def _go_on_loading(self):
+        """If there was a wait, it is over, and what was said about it is no longer true."""
+        if self.notice is not None and self.notice is self._waiting:
+            self.notice = None
+
     def _remark(self, message):
         self.remark(message.text)
 
     def _ready(self, message):
         self.model = f"{message.model} · {message.executor} · {message.context} tokens of context"
         self._stage = None
+        self._go_on_loading()
         self._enter("ready", "Ready")
 
     def _shown(self, message):
@@ -361,6 +373,7 @@ class Session:
 
     _HANDLERS = {
         protocol.Progress: _progress,
+        protocol.Waiting: _wait,
         protocol.Remark: _remark,
         protocol.Ready: _ready,
         protocol.Shown: _shown,

@@ -1,0 +1,47 @@
+"""The long conversation (`tests/soak.py`) in the site's Pyodide, on the WebAssembly kernels."""
+
+from __future__ import annotations
+
+from tests.soak import BASELINE
+
+TURNS, CHECKPOINTS = 1000, 50
+MODULES = ("soak.py", "conversation_lab.py", "tiny_model.py", "gguf_writer.py")
+
+SETUP = """
+import sys
+from pathlib import Path
+
+from pyodide_js import _module
+
+Path("tests").mkdir(exist_ok=True)
+for name, text in modules.items():
+    (Path("tests") / name).write_text(text)
+sys.path.insert(0, str(Path.cwd()))
+from tests.soak import Soak
+
+soak = await Soak.load(17, "wasm", tolerance=0, threads=2)
+
+def memory():
+    "Bytes of Pyodide's memory and of the kernels'."
+    return [_module.HEAP8.length, soak.engine._executor._host._memory.buffer.byteLength]
+
+sizes = []
+[soak.engine.executor_name, soak.engine._executor._host.threads]
+"""
+
+
+def test_a_thousand_turns_on_the_kernels_leave_the_cache_as_a_fresh_one_and_memory_flat(run_in_pyodide, repo_root):
+    python = run_in_pyodide
+    modules = {name: (repo_root / "tests" / name).read_text(encoding="utf-8") for name in MODULES}
+    assert python(SETUP, modules=modules) == ["wasm", 2]
+    before, after = python(
+        f"""
+        at = {{{BASELINE // 2}, *soak.random.sample(range({TURNS}), {CHECKPOINTS})}}
+        await soak.run({BASELINE}, at, [{BASELINE - 1}])
+        before = memory()
+        await soak.run({TURNS - BASELINE}, {{n - {BASELINE} for n in at}}, [{TURNS - BASELINE - 1}])
+        soak.check_all_happened()
+        [before, memory()]
+        """
+    )
+    assert after == before
