@@ -31,7 +31,7 @@ for number, job in enumerate(jobs):
                 cfile=path.with_suffix(".pyc"),
                 dfile=place,
                 doraise=True,
-                optimize=0 if job["keeps_docstrings"] else 2,
+                optimize=2,
                 invalidation_mode=PycInvalidationMode.UNCHECKED_HASH,
             )
 `;

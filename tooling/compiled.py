@@ -1,7 +1,8 @@
 """Archives of Python files, derived: compiled beforehand, and without what is never used.
 
 Pyodide's standard library and every wheel come as source text, and compiling it at each start took the page longer than
-anything else. So the build does it once, by the same Pyodide under Node: a `.py` becomes a `.pyc` that is taken as it is.
+anything else. So the build does it once, by the same Pyodide under Node: a `.py` becomes a `.pyc` that is taken as it is,
+without docstrings and assertions, as `python -OO` does.
 
 A derived archive lies in the cache under a hash of all that goes into it; the same input gives the same bytes. What is
 derived for the page, `page_python.py` says.
@@ -42,7 +43,6 @@ class Archive:
         folder: where the page's Python has its files, for tracebacks.
         left_out: patterns of members that are never used (`*` matches `/` too).
         imports: modules; only they and what they import is compiled, the rest stays text. None: all of it is compiled.
-        keeps_docstrings: otherwise docstrings and assertions are left out, as `python -OO` does.
     """
 
     source: Path
@@ -50,7 +50,6 @@ class Archive:
     folder: str
     left_out: tuple[str, ...] = ()
     imports: tuple[str, ...] | None = None
-    keeps_docstrings: bool = False
 
     def is_kept(self, member: str) -> bool:
         """Whether the derived archive has this member of the source, compiled or as it is."""
@@ -89,7 +88,7 @@ def _identity(pyodide: Path) -> str:
 
 
 def _place(archive: Archive, interpreter: str) -> Path:
-    recipe = json.dumps([archive.folder, archive.left_out, archive.imports, archive.keeps_docstrings])
+    recipe = json.dumps([archive.folder, archive.left_out, archive.imports])
     parts = {"interpreter": interpreter, "source": sha256_of(archive.source), "recipe": recipe}
     key = sha256_of_parts((name, text.encode()) for name, text in parts.items())
     return cache_dir() / "compiled" / key / archive.file
@@ -109,8 +108,7 @@ def _compile(archives: Sequence[Archive], pyodide: Path, scratch: Path) -> None:
         with zipfile.ZipFile(archive.source) as source:
             names = [name for name in source.namelist() if name.endswith(".py") and archive.is_kept(name)]
             source.extractall(scratch / str(number), names)
-    told = ("folder", "imports", "keeps_docstrings")
-    jobs = [{name: getattr(archive, name) for name in told} for archive in archives]
+    jobs = [{"folder": archive.folder, "imports": archive.imports} for archive in archives]
     (scratch / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
     result = subprocess.run(
         [node, str(_COMPILER), str(pyodide), str(scratch)],

@@ -1,7 +1,7 @@
 """The Python files of the page, derived from those that are pinned: compiled, and without what the page never uses.
 
 - Pyodide's standard library is whole. What a start imports is compiled; what is seldom imported stays text, which is smaller.
-- A pinned wheel that has parts left out (`left_out` in wheels/artefacts.toml) is compiled as a whole, without docstrings.
+- A pinned wheel that has parts left out (`left_out` in wheels/artefacts.toml) is compiled as a whole.
 - So is the wheel of `pyruntime`. The one with the sources lies beside it, for whoever installs it elsewhere.
 """
 
@@ -42,7 +42,7 @@ def python_of_page(
     archives.append(Archive(wheel, compiled_name(wheel), _WHEELS_FOLDER))
     library = pyodide / STANDARD_LIBRARY
     imports = tuple(sorted({*_STARTING, *library_imports(archives, library)}))
-    whole = Archive(library, STANDARD_LIBRARY, _LIBRARY_FOLDER, imports=imports, keeps_docstrings=True)
+    whole = Archive(library, STANDARD_LIBRARY, _LIBRARY_FOLDER, imports=imports)
     return compile_archives([whole, *archives], pyodide)
 
 
