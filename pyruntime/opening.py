@@ -6,7 +6,7 @@ are; `open_model` is the same road for a path on disk.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,13 +35,14 @@ from pyruntime.weights.stored import StoredWeights
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from pyruntime.formats.tensor_info import TensorInfo
     from pyruntime.tables_cache import TablesCache
     from pyruntime.text.spec import TokenizerSpec
 
 _TEMPLATE_KEY = "tokenizer.chat_template"
+_VOCABULARY = tuple(f"tokenizer.ggml.{name}" for name in ("tokens", "scores", "token_type", "merges"))
 _MAX_TEMPLATE_BYTES = 1 << 20
 # The tokens that end an answer, by the names the file declares them: end of sequence, of turn, of message; padding comes
 # only after an end.
@@ -71,7 +72,8 @@ class OpenedModel:
         marks: the control tokens by which the model marks thinking, calls and the end of its turn.
         generation: the tokens that end an answer.
         weights: where the weights are.
-        metadata: what else its publisher says: a GGUF file's metadata, or a folder's config.json.
+        metadata: what else its publisher says: a GGUF file's metadata (without its vocabulary where that has compiled tables),
+            or a folder's config.json.
     """
 
     name: str
@@ -129,7 +131,15 @@ async def read_model(source: ByteSource | ModelFiles, *, tables: TablesCache | N
 async def _read_gguf_model(source: ByteSource, tables: TablesCache | None) -> OpenedModel:
     file = await read_gguf(source)
     config = await read_gguf_config(file, source)
-    spec = await _spec(tables, lambda: spec_from_gguf(file.metadata, file.name))
+    if tables is not None:
+        # A page's memory never shrinks: the vocabulary goes before its tables come, and is read again if they are not good.
+        file = replace(file, metadata={key: file.metadata[key] for key in file.metadata if key not in _VOCABULARY})
+
+    async def read_spec() -> TokenizerSpec:
+        whole = file if tables is None else await read_gguf(source)
+        return spec_from_gguf(whole.metadata, whole.name)
+
+    spec = await _spec(tables, read_spec)
     declared = file.metadata.get("general.name")
     return _opened(
         name=declared if isinstance(declared, str) and declared else file.name,
@@ -149,7 +159,11 @@ async def _read_folder(files: ModelFiles, layout: Layout, tables: TablesCache | 
     tensors = await read_tensors(files, layout)
     named = await _tokenizer_config(files)
     data = await read_whole(files.open(TOKENIZER), tokenizer_json.MAX_BYTES)
-    spec = await _spec(tables, lambda: tokenizer_json.spec_from_tokenizer_json(data, TOKENIZER))
+
+    async def read_spec() -> TokenizerSpec:
+        return tokenizer_json.spec_from_tokenizer_json(data, TOKENIZER)
+
+    spec = await _spec(tables, read_spec)
     tokenizer = Tokenizer(spec, named)
     if tokenizer.vocab_size > config.vocab_size:
         problem = f"{tokenizer.vocab_size} ids while {CONFIG} has a vocab_size of {config.vocab_size}"
@@ -185,11 +199,11 @@ def _opened(
     return OpenedModel(name, config, tokenizer, compiled, marks, generation, weights, metadata)
 
 
-async def _spec(tables: TablesCache | None, read: Callable[[], TokenizerSpec]) -> TokenizerSpec:
+async def _spec(tables: TablesCache | None, read: Callable[[], Awaitable[TokenizerSpec]]) -> TokenizerSpec:
     """The tokenizer, from its compiled tables where there are some."""
     if tables is None:
-        return read()
-    loaded = load_spec(await tables.get(), tables.source_sha256, read)
+        return await read()
+    loaded = await load_spec(await tables.get(), tables.source_sha256, read)
     if loaded.made is not None:
         await tables.put(loaded.made)
     return loaded.spec

@@ -21,6 +21,9 @@ from tooling.paths import ROOT, cache_dir
 from tooling.pins import ARTEFACTS, NpmFile, NpmPackage
 
 OLDEST_NODE = 20
+_ADVICE = (
+    f"Install Node {OLDEST_NODE} or newer, with npm (on Debian or Ubuntu: apt-get install nodejs npm), and start again"
+)
 
 
 def _inputs(project: Path) -> dict[str, Path]:
@@ -125,14 +128,22 @@ def _keep(packages: tuple[NpmPackage, ...], installed: Path, target: Path) -> Pa
     return target
 
 
-def _npm() -> str:
-    """The npm on PATH, beside a Node that is new enough."""
-    advice = f"Install Node {OLDEST_NODE} or newer, with npm (on Debian or Ubuntu: apt-get install nodejs npm), and start again"
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node is None or npm is None:
-        raise ToolingError(f"{'node' if node is None else 'npm'} was not found on PATH. {advice}")
+def find_node() -> str:
+    """The path of a Node that is new enough; raises ToolingError."""
+    node = shutil.which("node")
+    if node is None:
+        raise ToolingError(f"node was not found on PATH. {_ADVICE}")
     version = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout.strip()
     match = re.match(r"v(\d+)\.", version)
     if match is None or int(match[1]) < OLDEST_NODE:
-        raise ToolingError(f"Node at {node} is version {version or 'unknown'}, which is too old. {advice}")
+        raise ToolingError(f"Node at {node} is version {version or 'unknown'}, which is too old. {_ADVICE}")
+    return node
+
+
+def _npm() -> str:
+    """The npm on PATH, beside a Node that is new enough."""
+    find_node()
+    npm = shutil.which("npm")
+    if npm is None:
+        raise ToolingError(f"npm was not found on PATH. {_ADVICE}")
     return npm

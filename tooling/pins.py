@@ -35,7 +35,10 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Artefact:
-    """A file taken from a wheel: the wheel itself, or one member of it. `kind` is "package" or "model"."""
+    """A file taken from a wheel: the wheel itself, or one member of it.
+
+    `kind` is "package" or "model"; of a package, `left_out` is what the site leaves out, as patterns of its files' names.
+    """
 
     kind: str
     name: str
@@ -48,6 +51,7 @@ class Artefact:
     file: str
     size: int
     sha256: str
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,7 @@ def _read_wheels(path: pathlib.Path) -> list[Wheel]:
 
 def _artefact(table: dict[str, Any], wheels: dict[str, Wheel]) -> Artefact:
     fields = {"title": "", "member": None, **table, "wheel": wheels[table["wheel"]]}
+    fields["left_out"] = tuple(table.get("left_out", ()))
     artefact = Artefact(**fields)
     _check_sha256(artefact.file, artefact.sha256)
     return artefact

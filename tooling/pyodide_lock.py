@@ -6,7 +6,7 @@ Pyodide refuses a wheel whose SHA-256 differs from this file's, so the hashes ho
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,16 @@ from tooling.hashes import sha256_of
 from tooling.pins import Artefact
 
 
-def make_lock(official: dict[str, Any], packages: Iterable[Artefact], pyruntime: Path) -> bytes:
+def make_lock(
+    official: dict[str, Any], packages: Iterable[Artefact], pyruntime: Path, derived: Mapping[str, Path]
+) -> bytes:
     """The lock as JSON.
 
     Args:
         official: Pyodide's own lock, of the same version.
         packages: pinned wheels; those Pyodide knows must have the hash it names.
         pyruntime: the wheel of pyruntime.
+        derived: wheels that the site has in place of pinned ones, by their file names.
 
     Raises:
         ToolingError: a pinned wheel differs from the one Pyodide's lock names.
@@ -36,7 +39,8 @@ def make_lock(official: dict[str, Any], packages: Iterable[Artefact], pyruntime:
                 f"{artefact.file}: pinned with SHA-256 {artefact.sha256}, but Pyodide's lock names {entry['file_name']} "
                 f"with {entry['sha256']}; pin that one"
             )
-        entries[artefact.name] = entry
+        own = derived.get(artefact.file)
+        entries[artefact.name] = entry if own is None else {**entry, "sha256": sha256_of(own)}
     name, version = pyruntime.name.split("-")[:2]
     entries[name] = _entry(name, version, pyruntime.name, sha256_of(pyruntime), depends=("minijinja", "numpy"))
     return (json.dumps({"info": official["info"], "packages": entries}, indent=1) + "\n").encode()

@@ -19,6 +19,7 @@ from tooling.files import link_or_copy, replace_folder
 from tooling.hashes import fingerprint, sha256_of_parts
 from tooling.kernels import build_wasm
 from tooling.locking import exclusive
+from tooling.page_python import compiled_name, python_of_page
 from tooling.paths import DIST, ROOT, cache_dir
 from tooling.pins import Pins, read_pins
 from tooling.pyodide_lock import make_lock
@@ -56,7 +57,7 @@ def build_site(target: Path = DIST) -> Path:
 
 def _key(pins: Pins) -> str:
     """A hash of everything the site depends on."""
-    own = [*_web_sources().values(), *sorted((ROOT / "tooling").glob("*.py"))]
+    own = [*_web_sources().values(), *sorted((ROOT / "tooling").glob("*.py")), *(ROOT / "tooling").glob("*.mjs")]
     own += [ROOT / "package-lock.json", ROOT / "LICENSE"]
     parts = [(path.relative_to(ROOT).as_posix(), path.read_bytes()) for path in own]
     return sha256_of_parts([*parts, ("pins", repr(pins).encode()), ("pyruntime", package.sources_key().encode())])
@@ -80,10 +81,14 @@ def _gather(pins: Pins) -> Inputs:
     files = {file.to: path for file, path in modules.items() if file.to is not None}
     files |= {f"pyodide/{artefact.file}": paths[artefact.name] for artefact in pins.packages}
     files[f"pyodide/{wheel.name}"] = wheel
+    derived = python_of_page(pins.packages, paths, wheel, npm.node_modules() / "pyodide")
+    files |= {f"pyodide/{name}": path for name, path in derived.items()}
     files |= _web_sources()
     files["licences/tinypylm.txt"] = ROOT / "LICENSE"
     texts = {
-        "pyodide/pyodide-lock.json": make_lock(json.loads(official.read_bytes()), pins.packages, wheel),
+        "pyodide/pyodide-lock.json": make_lock(
+            json.loads(official.read_bytes()), pins.packages, derived[compiled_name(wheel)], derived
+        ),
         "licences/index.txt": _notice(pins),
     }
     model = paths[pins.model.name]
@@ -106,6 +111,12 @@ def _notice(pins: Pins) -> bytes:
     lines = ["This site contains, beside TinyPyLM itself (Apache-2.0):", ""]
     lines += [f"{part.name} {part.version}: {part.licence}" for part in pins.artefacts]
     lines += [f"{part.package} {part.version}: {part.licence}" for part in pins.npm]
+    changed = ["pyodide", *(part.name for part in pins.packages if part.left_out)]
+    lines += [
+        "",
+        f"Python files of {', '.join(changed)} are compiled, and what is not used is left out. Their sources are in",
+    ]
+    lines += ["the packages of these names and versions on npm and PyPI, and at the projects themselves."]
     return ("\n".join(lines) + "\n").encode()
 
 

@@ -26,7 +26,7 @@ from pyruntime.formats.source import ByteSource
 from pyruntime.formats.tensor_info import TensorInfo
 from pyruntime.formats.tensor_types import OTHER_TYPE_NAMES, TENSOR_TYPES
 
-FIRST_READ_BYTES = 4 * 1024 * 1024
+FIRST_READ_BYTES = 2 * 1024 * 1024
 MAX_HEADER_BYTES = 32 * 1024 * 1024  # metadata and tensor list; a 262k-token vocabulary takes about 10 MB
 MAX_TENSOR_NAME_BYTES = 256  # GGML itself stops at 63
 MAX_DIMENSIONS = 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import js
@@ -68,12 +69,12 @@ async def build(
 async def _module(*, shared: bool) -> Any:
     """The fastest build that runs here and computes rightly, or None."""
     if shared not in _found:
-        for module in await compiled_modules(shared=shared):
-            if await _computes_rightly(module, shared=shared):
-                break
-        else:
-            module = None
-        _found[shared] = module
+        _found[shared] = None
+        async with aclosing(compiled_modules(shared=shared)) as modules:
+            async for module in modules:
+                if await _computes_rightly(module, shared=shared):
+                    _found[shared] = module
+                    break
     return _found[shared]
 
 

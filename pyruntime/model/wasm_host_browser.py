@@ -24,6 +24,8 @@ from pyruntime.model.kernel_abi import UNIT
 from pyruntime.model.kernel_layout import round_up
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from numpy.typing import NDArray
 
     from pyruntime.formats.source import ByteSource
@@ -84,17 +86,15 @@ def usable_cores() -> int:
     return int(getattr(js.navigator, "hardwareConcurrency", 1) or 1)
 
 
-async def compiled_modules(*, shared: bool) -> list[Any]:
-    """The builds of the kernels that this browser can run, compiled, the fastest first; none when there are none here."""
+async def compiled_modules(*, shared: bool) -> AsyncGenerator[Any, None]:
+    """The builds of the kernels that this browser can run, the fastest first; each is compiled when it is asked for."""
     suffix = "_shared" if shared else ""
-    found = []
     for name in (f"kernels_relaxed{suffix}.wasm", f"kernels_simd{suffix}.wasm"):
         path = MODULES / name
         if path.exists():
             data = to_js(path.read_bytes())
             if js.WebAssembly.validate(data):
-                found.append(await js.WebAssembly.compile(data))
-    return found
+                yield await js.WebAssembly.compile(data)
 
 
 async def start_helpers(n: int) -> list[Any]:

@@ -25,6 +25,7 @@ import numpy as np
 from pyruntime.errors import shorten
 
 _SHORT = 48  # symbols; below it the simple way is faster, by up to half
+_MERGES_AT_ONCE = 4096
 _NEVER = 1 << 60  # above every value of a table, and above every key when it stands for an id
 
 
@@ -82,10 +83,16 @@ def resolve_merges(merges: Sequence[Any], vocab: Mapping[str, int], base: int) -
 
 
 def make_table(base: int, left: np.ndarray, right: np.ndarray, merged: np.ndarray) -> MergeTable:
-    """The table of the merges of `left` and `right` ids to `merged` ones, all (n,) int64, in order of rank."""
-    keys = left * base + right
-    values = np.arange(len(merged), dtype=np.int64) * base + merged  # the 32 bits of Pyodide's integers are too few
-    return MergeTable(base, dict(zip(keys.tolist(), values.tolist(), strict=True)))
+    """The table of the merges of `left` and `right` ids to `merged` ones, all (n,) integers, in order of rank."""
+    table: dict[int, int] = {}
+    # Piece by piece: what the numbers take meanwhile would stay with a page, whose memory never shrinks.
+    for first in range(0, len(merged), _MERGES_AT_ONCE):
+        piece = slice(first, first + _MERGES_AT_ONCE)
+        # The 32 bits of Pyodide's integers are too few.
+        keys = left[piece].astype(np.int64) * base + right[piece]
+        ranks = np.arange(first, first + len(keys), dtype=np.int64)
+        table.update(zip(keys.tolist(), (ranks * base + merged[piece]).tolist(), strict=True))
+    return MergeTable(base, table)
 
 
 def _find_fault(merges: Sequence[Any], vocab: Mapping[str, int]) -> MergeError:

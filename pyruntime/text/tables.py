@@ -119,7 +119,7 @@ def read_tables(data: bytes | memoryview, source_sha256: str) -> TokenizerSpec:
     if hashlib.sha256(memoryview(data)[:-_HASH_BYTES]).digest() != data[-_HASH_BYTES:]:
         raise TablesError("damaged: their SHA-256 is another one")
     text_at = _HEAD.size + 12 * n_merges
-    columns = np.frombuffer(data, "<u4", 3 * n_merges, _HEAD.size).reshape(3, n_merges).astype(np.int64)
+    columns = np.frombuffer(data, "<u4", 3 * n_merges, _HEAD.size).reshape(3, n_merges)
     text = data[text_at : text_at + text_bytes]
     rest = data[text_at + text_bytes : -_HASH_BYTES]
     try:

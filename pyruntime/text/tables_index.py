@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from pyruntime.errors import FormatError, shorten
@@ -106,7 +106,9 @@ def _matching(fields: Fields, key: str, form: re.Pattern[str], what: str) -> str
     return value
 
 
-def load_spec(tables: bytes | None, source_sha256: str, read_source: Callable[[], TokenizerSpec]) -> Loaded:
+async def load_spec(
+    tables: bytes | None, source_sha256: str, read_source: Callable[[], Awaitable[TokenizerSpec]]
+) -> Loaded:
     """A tokenizer from its tables, or else from its source, and then with new tables.
 
     Args:
@@ -120,5 +122,5 @@ def load_spec(tables: bytes | None, source_sha256: str, read_source: Callable[[]
             return Loaded(read_tables(tables, source_sha256))
         except TablesError as error:
             problem = str(error)
-    spec = read_source()
+    spec = await read_source()
     return Loaded(spec, compile_tables(spec, source_sha256), problem)

@@ -158,7 +158,7 @@ def test_memory_and_helpers_that_were_given_back_can_be_had_again(python, starte
     for _ in range(130):
         threads = python(
             """
-            (module, *_) = await wasm_host_browser.compiled_modules(shared=True)
+            module = await anext(wasm_host_browser.compiled_modules(shared=True))
             host = wasm_host_browser.WasmHost(module, shared=True, helpers=await wasm_host_browser.start_helpers(1))
             host.allocate(1 << 20)
             threads = host.threads

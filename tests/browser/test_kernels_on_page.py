@@ -220,11 +220,11 @@ def serve_tiny(server, tmp_path):
 def site_without_kernels(site, tmp_path):
     """A site whose wheel of pyruntime has no WebAssembly modules."""
     copy = copy_site(site, tmp_path / "site")
-    (wheel,) = (copy / "pyodide").glob("pyruntime-*.whl")
+    (wheel,) = (copy / "pyodide").glob("pyruntime-*-cp314-*.whl")  # the page's; the other is for elsewhere
     lock = copy / "pyodide" / "pyodide-lock.json"
     old = wheel.read_bytes()
     wheel.unlink()
-    shutil.copy(next((site / "pyodide").glob("pyruntime-*.whl")), tmp_path / "whole.whl")
+    shutil.copy(site / "pyodide" / wheel.name, tmp_path / "whole.whl")
     with zipfile.ZipFile(tmp_path / "whole.whl") as whole, zipfile.ZipFile(wheel, "w") as without:
         for entry in whole.infolist():
             if not entry.filename.endswith(".wasm"):

@@ -161,7 +161,7 @@ def test_a_pinned_wheel_that_pyodide_does_not_know_by_that_hash_is_refused_by_na
     numpy = next(part for part in read_pins().packages if part.name == "numpy")
     entry = {"file_name": numpy.file, "sha256": "0" * 64}
     with pytest.raises(ToolingError, match=rf"{re.escape(numpy.file)}: pinned with SHA-256 {numpy.sha256}.*{'0' * 64}"):
-        make_lock({"info": {}, "packages": {"numpy": entry}}, [numpy], fresh_site / "index.html")
+        make_lock({"info": {}, "packages": {"numpy": entry}}, [numpy], fresh_site / "index.html", {})
 
 
 @pytest.fixture
@@ -180,13 +180,13 @@ def sources(tmp_path, repo_root):
 
 
 def test_the_wheel_has_the_same_bytes_for_the_same_sources(fresh_site, sources, tmp_path, monkeypatch):
-    built = [path.read_bytes() for path in (fresh_site / "pyodide").glob("pyruntime-*.whl")]
+    built = [path.read_bytes() for path in (fresh_site / "pyodide").glob("pyruntime-*-py3-none-any.whl")]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert [package.build_wheel(sources).read_bytes()] == built
 
 
 def test_the_wheel_has_every_module_and_table_of_the_package(fresh_site, repo_root):
-    (wheel,) = (fresh_site / "pyodide").glob("pyruntime-*.whl")
+    (wheel,) = (fresh_site / "pyodide").glob("pyruntime-*-py3-none-any.whl")
     wanted = {
         path.relative_to(repo_root).as_posix()
         for path in (repo_root / "pyruntime").rglob("*")
@@ -198,7 +198,7 @@ def test_the_wheel_has_every_module_and_table_of_the_package(fresh_site, repo_ro
 
 
 def test_the_wheel_carries_the_kernels_for_browsers_and_no_library(fresh_site):
-    (wheel,) = (fresh_site / "pyodide").glob("pyruntime-*.whl")
+    (wheel,) = (fresh_site / "pyodide").glob("pyruntime-*-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as archive:
         compiled = [name for name in archive.namelist() if name.endswith((".wasm", ".so", ".dylib", ".dll"))]
         modules = {name: archive.read(name) for name in compiled}

@@ -81,3 +81,11 @@ def test_a_model_opens_alike_with_and_without_tables():
     assert with_tables.generation == without.generation
     assert with_tables.tokenizer.special_tokens == without.tokenizer.special_tokens
     assert dict(with_tables.tokenizer.control_ids) == dict(without.tokenizer.control_ids)
+
+
+def test_a_model_with_tables_does_not_hold_its_vocabulary_a_second_time():
+    with_tables = opened(cache(Network({INDEX: index_bytes([ENTRY]), FILE: TABLES})))
+    without = open_tiny()
+    vocabulary = {f"tokenizer.ggml.{name}" for name in ("tokens", "token_type", "merges")}
+    assert set(without.metadata) - set(with_tables.metadata) == vocabulary
+    assert set(with_tables.metadata) <= set(without.metadata)

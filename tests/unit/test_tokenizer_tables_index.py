@@ -7,6 +7,7 @@ import json
 import pytest
 
 from pyruntime.errors import FormatError
+from pyruntime.formats.source import run_without_waiting
 from pyruntime.text.tables import compile_tables, read_tables
 from pyruntime.text.tables_index import Loaded, index_bytes, load_spec, make_entry, read_index
 from pyruntime.text.tokenizer_json import spec_from_tokenizer_json
@@ -18,6 +19,13 @@ SHA256 = "ab" * 32
 @pytest.fixture(scope="module")
 def spec():
     return spec_from_tokenizer_json(tokenizer_file(), "tokenizer.json")
+
+
+def reader_of(spec):
+    async def read():
+        return spec
+
+    return read
 
 
 def test_the_list_is_read_as_it_was_written(spec):
@@ -54,17 +62,21 @@ def test_a_list_that_is_none_is_refused(data):
 
 def test_good_tables_need_no_source(spec):
     tables = compile_tables(spec, SHA256)
-    assert load_spec(tables, SHA256, lambda: pytest.fail("the source was read")) == Loaded(read_tables(tables, SHA256))
+
+    async def read():
+        pytest.fail("the source was read")
+
+    assert run_without_waiting(load_spec(tables, SHA256, read)) == Loaded(read_tables(tables, SHA256))
 
 
 def test_without_tables_they_are_made_from_the_source(spec):
-    loaded = load_spec(None, SHA256, lambda: spec)
+    loaded = run_without_waiting(load_spec(None, SHA256, reader_of(spec)))
     assert (loaded.spec, loaded.made, loaded.problem) == (spec, compile_tables(spec, SHA256), "")
 
 
 def test_tables_that_are_not_good_are_made_anew_and_the_reason_is_told(spec):
     tables = compile_tables(spec, SHA256)
     for bad in (b"", tables[:-1], compile_tables(spec, "cd" * 32)):
-        loaded = load_spec(bad, SHA256, lambda: spec)
+        loaded = run_without_waiting(load_spec(bad, SHA256, reader_of(spec)))
         assert loaded.made == tables
         assert "tokenizer tables: " in loaded.problem
