@@ -43,6 +43,7 @@ def _now():
 
 try:
     from worker_chat import REQUESTS, Chat
+    from worker_python import CodeRuns
 
     from pyruntime.conversation.shelf import Shelf
     from pyruntime.conversation.shelf_browser import IndexedDBTexts
@@ -50,6 +51,7 @@ try:
     from pyruntime.delivery.obtain_browser import obtain_model
     from pyruntime.engine import Engine
     from pyruntime.tables_cache import StoredTables
+    from pyruntime.tools.python import python_tool
 except Exception as error:
     # A package that did not arrive: PyScript would tell the console only.
     _post_failure(0, error)
@@ -61,6 +63,7 @@ class Worker:
 
     def __init__(self):
         self._engine = None
+        self._code = CodeRuns(_post)
         self._chat = Chat(_post, _now, Shelf(IndexedDBTexts()))
 
     def handle(self, text):
@@ -76,6 +79,8 @@ class Worker:
             return self._chat.select(message.message)
         if isinstance(message, protocol.NewChat):
             return self._chat.new_chat()
+        if isinstance(message, protocol.CodeRan):
+            return self._code.ran(message)
         if isinstance(message, REQUESTS):
             self._chat.begin(message)
         return asyncio.ensure_future(self._run(message))
@@ -131,6 +136,10 @@ class Worker:
         _post(protocol.Ready(title, _computing(self._engine), self._engine.context, _now()))
         await self._engine.warm_up()
 
+    def tools(self):
+        """The tools there are on this page: name → Tool."""
+        return {tool.name: tool for tool in (python_tool(self._code.run),)}
+
     def _forget_engine(self):
         """Its memory and its threads must be free before another model takes as much."""
         self._chat.use(None)
@@ -159,4 +168,5 @@ def _progress(stage, name):
     return report
 
 
-sync.handle = Worker().handle
+worker = Worker()
+sync.handle = worker.handle

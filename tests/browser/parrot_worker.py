@@ -5,7 +5,8 @@
 # at a time, and waits to be stopped; "/drip TEXT" at once, and then dots until it is stopped; "/fail TEXT" fails after
 # having said it (nothing if there is none); "/wait" says nothing until it is stopped; "/think THOUGHT|TEXT" thinks before
 # it says the text, and if there is none, thinks until it is stopped; "/call RAW|TEXT" says the text and makes a call that
-# is not valid; "/history" says what it was sent; "/count" says how many answers it has given. An answer that is continued
+# is not valid; "/python CODE" says what the tool of that name makes of the code; "/history" says
+# what it was sent; "/count" says how many answers it has given. An answer that is continued
 # goes on with " and on", and then does as before.
 
 import asyncio
@@ -96,8 +97,8 @@ class Parrot:
             yield Delta(text[start : start + size], 0)
             await asyncio.sleep(pause)
 
-    async def until_stopped(self, event=None):
-        while not self.stopped:
+    async def until_stopped(self, event=None, until=lambda: False):
+        while not (self.stopped or until()):
             if event is not None:
                 yield event
             await asyncio.sleep(0.01)
@@ -135,6 +136,14 @@ class Parrot:
         async for event in self.say(said):
             yield event
         yield CallInvalid(InvalidToolCall("unknown tool 'f'", raw))
+
+    async def do_python(self, code):
+        running = asyncio.ensure_future(worker.tools()["python"].run({"code": code}))
+        async for _ in self.until_stopped(until=running.done):
+            pass  # the tool runs meanwhile
+        running.cancel()
+        if not self.stopped:
+            yield Delta(await running, 0)
 
     def do_history(self, _text):
         return self.say("```json\n" + json.dumps(self.messages, ensure_ascii=False) + "\n```")

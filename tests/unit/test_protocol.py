@@ -38,6 +38,7 @@ MESSAGES = [
     protocol.Select("m3"),
     protocol.NewChat(),
     protocol.Cancel(7),
+    protocol.CodeRan(3, "done", "a \0 zero\n", "'😀'"),
     protocol.Progress("fetch", "the model", 5_000_000_000, 9_000_000_000, 1_800_000_000_000.25),
     protocol.Remark("Using the stored model list", 1.0),
     protocol.Ready("SmolLM2", "numpy", 4096, 1_800_000_000_000.0),
@@ -51,6 +52,8 @@ MESSAGES = [
     protocol.ToolCall(1, "weather", '{"city": "Paris"}', None, '{"name": "weather"}', 1.0),
     protocol.ToolCall(1, None, None, "incomplete", '{"name"', 1.0),
     protocol.Finished(1, "stop", "Paris", "Hm 🤔", 42, 0, 1, 0, 30.5, None, 1.0),
+    protocol.RunCode(3, "print('a \0 zero')\n'😀'", 10, 256, 4000),
+    protocol.StopCode(3),
     protocol.Failed(0, "DeliveryError", "seed: no source delivered it", 1.0),
 ]
 
@@ -86,7 +89,7 @@ def test_emoji_cross_as_they_are():
     ("wire", "words"),
     [
         ([], 'message: [] is not allowed (allowed: a dict with a "type")'),
-        ({}, "message: type: None is not allowed (allowed: Cancel, Continue, "),
+        ({}, "message: type: None is not allowed (allowed: Cancel, CodeRan, "),
         ({"type": "Reboot"}, "message: type: 'Reboot' is not allowed"),
         ({"type": ["Cancel"]}, "message: type: ['Cancel'] is not allowed"),
         ({"type": "Cancel"}, "Cancel.id: missing"),
@@ -102,6 +105,10 @@ def test_emoji_cross_as_they_are():
         ),
         ({"type": "Send", "id": 1, "text": "", "sampling": {"seed": "1"}}, "Send.sampling.seed: '1' is not allowed"),
         ({"type": "Send", "id": 1, "text": "", "sampling": []}, "Send.sampling: [] is not allowed"),
+        (
+            {"type": "CodeRan", "run": 1, "ended": "well", "output": "", "text": ""},
+            "CodeRan.ended: 'well' is not allowed",
+        ),
         (
             {"type": "Shown", "conversation": "c", "first": 0, "messages": {}, "at": 0},
             "Shown.messages: {} is not allowed (allowed: a list)",

@@ -14,6 +14,7 @@ from ui.app_view import AppView
 from ui.engine_link import EngineLink
 from ui.message_view import MessageView
 from ui.options import read_options
+from ui.sandbox_link import SandboxLink
 from ui.session import Session
 
 _PAUSE = 9  # times what a frame took
@@ -24,13 +25,15 @@ class App:
     """Args:
     markdown: a `MarkdownView`.
     listen: how the worker is listened to, the function of `bunches.mjs`.
+    import_module: gives a JavaScript module of this site by its address.
     """
 
-    def __init__(self, markdown, listen):
+    def __init__(self, markdown, listen, import_module):
         self._markdown = markdown
         options, problems = read_options(_parameters(), _resolve, js.location.origin)
         self._session = Session(options, problems, js.document.documentElement.dataset.conversation or "")
         self._link = EngineLink(listen, self._receive, self._lost)
+        self._sandbox = SandboxLink(import_module, self._link.post)
         self._view = AppView(self)
         self._views = []  # of the messages shown
         self._answer = None  # the view of the answer being written
@@ -132,6 +135,9 @@ class App:
     # ------------------------------------------------------------------------------------------ messages of the worker
 
     def _receive(self, message):
+        if isinstance(message, (protocol.RunCode, protocol.StopCode)):
+            self._sandbox.receive(message)
+            return
         answer = self._session.conversation.answer
         request, first = (answer.request, answer.empty) if answer is not None else (None, False)
         status = self._session.status

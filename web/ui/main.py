@@ -14,4 +14,6 @@ async def import_module(address):
 
 
 markdown = MarkdownView(js_modules.marked, js_modules.dompurify.default, import_module)
-asyncio.create_task(App(markdown, js_modules.bunches.listen).run(js_modules.pyscript_core.whenDefined("py")))
+asyncio.create_task(
+    App(markdown, js_modules.bunches.listen, import_module).run(js_modules.pyscript_core.whenDefined("py"))
+)
