@@ -350,7 +350,7 @@ def test_the_worker_can_neither_put_off_its_end_nor_fill_the_page(hostile_sandbo
         {"seconds": 2, "characters": 5}, says=[{"started": True}], repeats=[{"output": "x" * 1000}]
     )
     assert (answer["ended"], answer["output"]) == ("time", "x" * 6)
-    assert hostile_sandbox(says=[{"started": True}], repeats=[{"started": True}])["ended"] == "broken"
+    assert hostile_sandbox({"seconds": 2}, says=[{"started": True}] * 2)["ended"] == "broken", "its time begins once"
 
 
 def test_code_that_fills_the_memory_of_the_frame_does_not_take_the_page_with_it(hostile_sandbox):
