@@ -16,6 +16,7 @@ BENCHMARKS = {
     "memory": ("memory", "main", "how much memory a tab takes, and whether it stays"),
     "step": ("step", "main", "how much of a decode step is Python"),
     "stop": ("stop", "main", "how soon Stop takes effect while a long prompt is read"),
+    "sandbox": ("sandbox", "main", "what running Python in the sandbox costs"),
     "kernels": ("kernels", "main", "how fast the native kernels are, without a page"),
     "quality": ("quality", "main", "how faithful the kernels are to float32"),
     "conversion": ("conversion", "main", "what is lost where the kernels keep weights in another form"),

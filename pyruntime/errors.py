@@ -124,6 +124,13 @@ class StoppedError(TinyPyLMError, RuntimeError):
     """A computation was stopped from outside before it was finished."""
 
 
+class SandboxError(TinyPyLMError, RuntimeError):
+    """Code could not be run in the sandbox: its interpreter did not start, or broke down."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(compose("python", f"the code could not be run to its end: {problem}"))
+
+
 class OutOfMemoryError(TinyPyLMError, MemoryError):
     """The model would not fit into memory; the message has the numbers."""
 

@@ -1,15 +1,18 @@
 """The Content-Security-Policy of the page, in the one place from which the server's header and the page's `<meta>` come.
 
 As strict as PyScript allows: it makes functions from text ('unsafe-eval'), compiles WebAssembly, and starts its worker
-from a blob. Neither scripts nor styles may be inline; formulas are laid out through the DOM, which needs no permission.
+from a blob. Neither scripts nor styles may be inline, but for one script, by its hash: that of the sandbox's frame
+(`web/sandbox.mjs`), which inherits this policy. Nothing may be loaded into a frame. Formulas are laid out through the DOM,
+which needs no permission.
 """
 
 from __future__ import annotations
 
 _DIRECTIVES = {
     "default-src": "'none'",
-    "script-src": "'self' 'unsafe-eval' 'wasm-unsafe-eval'",
+    "script-src": "'self' 'unsafe-eval' 'wasm-unsafe-eval' 'sha256-Lihw/ZYZEbOWQzAI1SB6++QmBp72w+V6MHQEyokVXyo='",
     "worker-src": "'self' blob:",
+    "frame-src": "'none'",
     "connect-src": "'self'",
     "img-src": "'self' data:",
     "style-src": "'self'",

@@ -138,6 +138,15 @@ SetSystem = _message("SetSystem", ("text", _text))
 Select = _message("Select", ("message", _text))
 NewChat = _message("NewChat")
 
+# What came of the code of a RunCode; the names of `pyruntime.tools.python.Outcome`.
+CodeRan = _message(
+    "CodeRan",
+    ("run", _count),
+    ("ended", _one_of("done", "error", "memory", "time", "broken")),
+    ("output", _text),
+    ("text", _text),
+)
+
 # ---------------------------------------------------------------------------------------- from the worker to the page
 # One step of getting the model `name`: `done` of `total` bytes of the stage.
 Progress = _message(
@@ -246,6 +255,16 @@ Finished = _message(
     ("decode_tps", _optional(_number)),
     ("at", _number),
 )
+# Run Python that a model wrote, in the page's sandbox, within the limits of `pyruntime.tools.python`; end it.
+RunCode = _message(
+    "RunCode",
+    ("run", _count),
+    ("code", _text),
+    ("seconds", _count),
+    ("megabytes", _count),
+    ("characters", _count),
+)
+StopCode = _message("StopCode", ("run", _count))
 # What failed, in the error's own words; `error` is its class.
 Failed = _message("Failed", ("id", _count), ("error", _text), ("text", _text), ("at", _number))
 

@@ -50,6 +50,7 @@ _post = Outbox(run_js("(text) => postMessage(text)"), _elapsed, _later).post
 
 try:
     from worker_chat import REQUESTS, Chat
+    from worker_python import CodeRuns
 
     from pyruntime.conversation.shelf import Shelf
     from pyruntime.conversation.shelf_browser import IndexedDBTexts
@@ -61,6 +62,7 @@ try:
     from pyruntime.tables_cache import StoredTables
     from pyruntime.tools.calculator import calculator_tool
     from pyruntime.tools.clock import current_time_tool
+    from pyruntime.tools.python import python_tool
 except Exception as error:
     # A package that did not arrive: PyScript would tell the console only.
     _post_failure(0, error)
@@ -71,8 +73,10 @@ def _local_time():
     return datetime.now().astimezone()
 
 
+_code_runs = CodeRuns(_post)
+
 # All that a person may offer to the model.
-TOOLS = {tool.name: tool for tool in (calculator_tool(), current_time_tool(_local_time))}
+TOOLS = {tool.name: tool for tool in (calculator_tool(), current_time_tool(_local_time), python_tool(_code_runs.run))}
 
 
 class Worker:
@@ -100,6 +104,8 @@ class Worker:
             return self._chat.select(message.message)
         if isinstance(message, protocol.NewChat):
             return self._chat.new_chat()
+        if isinstance(message, protocol.CodeRan):
+            return _code_runs.ran(message)
         if isinstance(message, REQUESTS):
             self._chat.begin(message)
         return asyncio.ensure_future(self._run(message))
@@ -156,6 +162,10 @@ class Worker:
         _post_stop_word(self._engine.stop_word())
         _post(protocol.Ready(title, _computing(self._engine), self._engine.context, _now()))
         await self._engine.warm_up()
+
+    def tools(self):
+        """The tools there are on this page: name → Tool."""
+        return {tool.name: tool for tool in (python_tool(self._code.run),)}
 
     def _forget_engine(self):
         """Its memory and its threads must be free before another model takes as much."""

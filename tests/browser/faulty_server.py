@@ -14,7 +14,14 @@ from pathlib import Path
 from tooling import csp
 
 _HERE = Path(__file__).parent
-_TYPES = {".html": "text/html", ".json": "application/json", ".mjs": "text/javascript", ".wasm": "application/wasm"}
+_TYPES = {
+    ".css": "text/css",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".json": "application/json",
+    ".mjs": "text/javascript",
+    ".wasm": "application/wasm",
+}
 _BINARY = "application/octet-stream"
 
 

@@ -6,8 +6,9 @@
 # having said it (nothing if there is none); "/wait" says nothing until it is stopped; "/think THOUGHT|TEXT" thinks before
 # it says the text, and if there is none, thinks until it is stopped; "/call RAW|TEXT" says the text and makes a call that
 # is not valid; "/use TOOL TEXT and TOOL TEXT then TOOL TEXT" calls two tools at once and then a third, and says what they
-# gave; "/told" says which tools it was offered and what it was told about thinking; "/history" says what it was sent;
-# "/count" says how many answers it has given. An answer that is continued goes on with " and on", and then does as before.
+# gave; "/python CODE" says what the tool of that name makes of the code; "/told" says which tools it was offered and what it
+# was told about thinking; "/history" says what it was sent; "/count" says how many answers it has given. An answer that is
+# continued goes on with " and on", and then does as before.
 
 import asyncio
 import json
@@ -124,8 +125,8 @@ class Parrot:
             yield Delta(text[start : start + size], 0)
             await asyncio.sleep(pause)
 
-    async def until_stopped(self, event=None):
-        while not self.stopped:
+    async def until_stopped(self, event=None, until=lambda: False):
+        while not (self.stopped or until()):
             if event is not None:
                 yield event
             await asyncio.sleep(0.01)
@@ -184,6 +185,14 @@ class Parrot:
     def do_told(self, _text):
         told = {name: value for name, value in self.told.items() if name != "continue_final_message"}
         return self.say(json.dumps([[tool["function"]["name"] for tool in self.tools or ()], told]))
+
+    async def do_python(self, code):
+        running = asyncio.ensure_future(TOOLS["python"].run({"code": code}))
+        async for _ in self.until_stopped(until=running.done):
+            pass  # the tool runs meanwhile
+        running.cancel()
+        if not self.stopped:
+            yield Delta(await running, 0)
 
     def do_history(self, _text):
         return self.say("```json\n" + json.dumps(self.messages, ensure_ascii=False) + "\n```")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -115,6 +116,14 @@ def test_the_page_carries_the_same_policy_as_the_header(fresh_site):
     (found,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', page)
     assert found == csp.meta()
     assert csp.header() == f"{csp.meta()}; frame-ancestors 'none'"
+
+
+def test_the_one_inline_script_that_the_policy_allows_is_that_of_the_sandbox(fresh_site):
+    sandbox = (fresh_site / "sandbox.mjs").read_text()
+    (script,) = re.findall(r"const FRAME_SCRIPT = `(.*?)`;", sandbox, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert re.findall(r"'(sha256-[^']*)'", csp.header()) == [f"sha256-{digest}"]
+    assert re.findall(r"'(sha256-[^']*)'", sandbox) == [f"sha256-{digest}"], "the frame's own policy names it too"
 
 
 def test_the_default_seed_is_a_valid_manifest_of_the_bytes_beside_it(fresh_site, repo_root):

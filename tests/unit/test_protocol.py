@@ -44,6 +44,7 @@ MESSAGES = [
     protocol.Select("m3"),
     protocol.NewChat(),
     protocol.Cancel(7),
+    protocol.CodeRan(3, "done", "a \0 zero\n", "'😀'"),
     protocol.Progress("fetch", "the model", 5_000_000_000, 9_000_000_000, 1_800_000_000_000.25),
     protocol.Waiting("fetch", "Another tab is fetching the model", 1.0),
     protocol.Remark("Using the stored model list", 1.0),
@@ -68,6 +69,8 @@ MESSAGES = [
     protocol.ToolEnded(1, "call00001", "cancelled", 1.0),
     protocol.ToolRoundsExhausted(1, 8, 1.0),
     protocol.Finished(1, "stop", "Paris", "Hm 🤔", 42, 0, 1, 0, 30.5, None, 1.0),
+    protocol.RunCode(3, "print('a \0 zero')\n'😀'", 10, 256, 4000),
+    protocol.StopCode(3),
     protocol.Failed(0, "DeliveryError", "seed: no source delivered it", 1.0),
 ]
 
@@ -126,6 +129,10 @@ def test_emoji_cross_as_they_are():
         (send(tools=[1]), "Send.settings.tools[0]: 1 is not allowed (allowed: a text)"),
         (send(thinking=1), "Send.settings.thinking: 1 is not allowed (allowed: true or false)"),
         (send(more=1), "Send.settings: {"),
+        (
+            {"type": "CodeRan", "run": 1, "ended": "well", "output": "", "text": ""},
+            "CodeRan.ended: 'well' is not allowed",
+        ),
         (
             {"type": "Shown", "conversation": "c", "first": 0, "messages": {}, "at": 0},
             "Shown.messages: {} is not allowed (allowed: a list)",

@@ -14,6 +14,7 @@ from ui.app_view import AppView
 from ui.engine_link import EngineLink
 from ui.message_view import MessageView
 from ui.options import read_options
+from ui.sandbox_link import SandboxLink
 from ui.session import Session
 
 _PAUSE = 9  # times what a frame took
@@ -23,14 +24,16 @@ _ANSWER_MARKS = ("send", "prompt-ready", "prefill-done", "first-token", "first-p
 class App:
     """Args:
     markdown: a `MarkdownView`.
+    import_module: gives a JavaScript module of this site by its address.
     """
 
-    def __init__(self, markdown):
+    def __init__(self, markdown, import_module):
         self._markdown = markdown
         options, problems = read_options(_parameters(), _resolve, js.location.origin)
         kept = js.document.documentElement.dataset  # by `early.mjs`, of an earlier visit, if the browser keeps anything
         self._session = Session(options, problems, getattr(kept, "conversation", ""), getattr(kept, "settings", ""))
         self._link = EngineLink(self._receive, self._lost)
+        self._sandbox = SandboxLink(import_module, self._link.post)
         self._view = AppView(self)
         self._views = []  # of the messages shown
         self._answer = None  # the view of the answer being written
@@ -160,6 +163,9 @@ class App:
     # ------------------------------------------------------------------------------------------ messages of the worker
 
     def _receive(self, message):
+        if isinstance(message, (protocol.RunCode, protocol.StopCode)):
+            self._sandbox.receive(message)
+            return
         answer, request = self._session.conversation.answer, self._session.conversation.request
         first = answer is not None and answer.empty
         status = self._session.status

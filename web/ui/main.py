@@ -14,4 +14,4 @@ async def import_module(address):
 
 
 markdown = MarkdownView(js_modules.marked, js_modules.dompurify.default, import_module)
-asyncio.create_task(App(markdown).run(js_modules.pyscript_core.whenDefined("py")))
+asyncio.create_task(App(markdown, import_module).run(js_modules.pyscript_core.whenDefined("py")))
