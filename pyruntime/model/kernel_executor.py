@@ -83,15 +83,7 @@ async def build_kernel_executor(
             problem = f"no memory for {plan.n_bytes / 1e6:,.0f} MB of weights, cache and buffers"
             advice = "Choose a smaller model or less context"
             raise OutOfMemoryError(compose(weights.name, problem, advice=advice)) from error
-        total, done = weights.nbytes, 0
-
-        def on_read(n_bytes: int) -> None:
-            nonlocal done
-            done += n_bytes
-            if on_progress:
-                on_progress(done, total)
-
-        on_read(0)
+        on_read = weights.read_counter(on_progress)
         await weights.check_tied_head(on_read)
         await load_weights(host, weights.sources, stored, plan.weights, plan.buffers, on_read)
     except BaseException:

@@ -66,22 +66,14 @@ async def build_numpy_executor(
     if admit is not None:
         await admit(needed)
 
-    total, done = weights.nbytes, 0
-
-    def on_read(n_bytes: int) -> None:
-        nonlocal done
-        done += n_bytes
-        if on_progress:
-            on_progress(done, total)
-
-    on_read(0)
+    on_read = weights.read_counter(on_progress)
     await weights.check_tied_head(on_read)
     arrays: dict[str, Array] = {}
     for name, tensor in sorted(stored.items(), key=lambda item: item[1].place):  # each file from beginning to end
         try:
             arrays[name] = np.empty(tensor.shape, np.float32)
         except (MemoryError, ValueError) as error:  # ValueError: larger than an array can be on a 32-bit machine
-            problem = f"no memory for {tensor.name} of shape {tensor.shape} after {done} of {total} bytes"
+            problem = f"no memory for {tensor.name} of shape {tensor.shape}"
             raise OutOfMemoryError(compose(weights.name, problem, advice="Choose a smaller model")) from error
         await read_float32(weights.sources[tensor.file], tensor, arrays[name], on_read)
     return NumpyExecutor(config, Weights.from_names(arrays, config.n_layers), context=context, file=weights.name)

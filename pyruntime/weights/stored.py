@@ -62,6 +62,23 @@ class StoredWeights:
         beside = 0 if self.tied_head is None else self.tied_head.nbytes
         return beside + sum(tensor.nbytes for tensor in self.tensors.values())
 
+    def read_counter(self, on_progress: Callable[[int, int], None] | None) -> Callable[[int], None]:
+        """A function to be told the bytes of each range as it is read.
+
+        Args:
+            on_progress: told (bytes read so far, bytes of all weights): now, and after each range.
+        """
+        total, done = self.nbytes, 0
+
+        def on_read(n_bytes: int) -> None:
+            nonlocal done
+            done += n_bytes
+            if on_progress:
+                on_progress(done, total)
+
+        on_read(0)
+        return on_read
+
     def match(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, TensorInfo]:
         """Our name → the tensor, for every weight in `shapes`; errors as `match_tensors`."""
         return match_tensors(shapes, self.tensors, self.name_of, file=self.name)
