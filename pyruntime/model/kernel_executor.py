@@ -126,6 +126,7 @@ class KernelExecutor:
         self.name, self.vocab_size, self.context = host.name, config.vocab_size, context
         self.in_8_bits = plan.in_8_bits
         self.length = 0
+        self._rotations = 0  # positions of which the rotation table is there
         self.threads: int | None = None  # that many compute; None lets the governor decide about single tokens
         self._clock = clock
         self._governor = ThreadGovernor(host.threads)
@@ -205,6 +206,7 @@ class KernelExecutor:
         """The logits of each chunk that wants some; all chunks are in the cache, or on an error none."""
         checked = checked_ids(ids, self.vocab_size)
         check_room(len(checked), self.length, self.context)
+        self._write_rotations(self.length + len(checked))
         start, found = self.length, []
         try:
             for n in range(0, len(checked), at_a_time):
@@ -222,6 +224,7 @@ class KernelExecutor:
         """As `GivesCandidates` says."""
         check_id(token_id, self.vocab_size)
         check_room(1, self.length, self.context)
+        self._write_rotations(self.length + 1)
         self._abandon()
         threads = self.threads or self._governor.choose()
         if threads > 1:
@@ -281,8 +284,8 @@ class KernelExecutor:
         raise FormatError(self._file, "weights", "they lead to logits that are not finite", allowed="finite logits")
 
     def _write_tables(self) -> None:
-        """Program, control words and rotation table."""
-        plan, config = self._plan, self._config
+        """Program and control words."""
+        plan = self._plan
         # The one line that no helper writes to: they are waiting already, and have said so in the lines before it.
         line = np.zeros(UNIT // 4, np.int32)
         first = control_word("program")
@@ -293,8 +296,13 @@ class KernelExecutor:
             line[control_word(name) - first] = word
         self._host.write(first * 4 // UNIT, line)
         self._host.write(plan.program, plan.code.words)
-        rope = Rope.of(config)
-        for start in range(0, self.context, _ROTATIONS_AT_A_TIME):
-            turned = rope.rotations(start, min(_ROTATIONS_AT_A_TIME, self.context - start))
+
+    def _write_rotations(self, until: int) -> None:
+        """The rotation table, as far as positions below `until` need it and it is not there: what is not used takes no memory."""
+        size = self._config.head_size
+        while self._rotations < until:
+            start, n = self._rotations, min(_ROTATIONS_AT_A_TIME, self.context - self._rotations)
+            turned = Rope.of(self._config).rotations(start, n)
             rows = np.concatenate([turned.real, turned.imag], axis=1)
-            self._host.write(plan.rotations + start * config.head_size * 4 // UNIT, rows)
+            self._host.write(self._plan.rotations + start * size * 4 // UNIT, rows)
+            self._rotations += n

@@ -11,8 +11,8 @@ Pure: it is told times and asked for numbers.
 
 from __future__ import annotations
 
-import statistics
 from collections import deque
+from collections.abc import Collection
 
 TRIAL_RUNS = 5  # runs with another number in a trial
 TRIAL_EVERY = 4  # one of so many runs
@@ -68,8 +68,8 @@ class ThreadGovernor:
     def _consider_trial(self, seconds: float) -> None:
         full = len(self._times) == _WINDOW
         # Only behind a slow run can the median be slow, and it takes longer to find than all else here.
-        if full and seconds > _SLOW * self._usual and statistics.median(self._times) > _SLOW * self._usual:
-            self._usual, self._interval = statistics.median(self._times), 0
+        if full and seconds > _SLOW * self._usual and _median(self._times) > _SLOW * self._usual:
+            self._usual, self._interval = _median(self._times), 0
         if full and self._runs >= self._interval:
             others = [number for number in self._numbers if number != self._current]
             self._tried = others[self._next_trial % len(others)]
@@ -77,11 +77,16 @@ class ThreadGovernor:
             self._trial, self._runs = [], 0
 
     def _judge(self, tried: int) -> None:
-        if statistics.median(self._trial) < _BETTER * statistics.median(self._times):
+        if _median(self._trial) < _BETTER * _median(self._times):
             self._current, self._interval = tried, SOON_RUNS
             self._times.clear()
             self._times.extend(self._trial)
         else:
             self._interval = min(max(2 * self._interval, SOON_RUNS), CALM_RUNS)
-        self._usual = statistics.median(self._times)
+        self._usual = _median(self._times)
         self._tried, self._runs = None, 0
+
+
+def _median(seconds: Collection[float]) -> float:
+    """The middle one; the module `statistics` would load decimal numbers into the browser for it."""
+    return sorted(seconds)[len(seconds) // 2]

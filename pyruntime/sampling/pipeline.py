@@ -17,7 +17,6 @@ Sources: top-p (Holtzman et al., "The Curious Case of Neural Text Degeneration",
 from __future__ import annotations
 
 import random
-import secrets
 from bisect import bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -153,7 +152,7 @@ class Sampler:
         self.params = params
         self.logprobs: Logprobs | None = None
         self._mask = mask
-        self.seed = params.seed if params.seed is not None else secrets.randbits(53)
+        self.seed = params.seed if params.seed is not None else random.SystemRandom().getrandbits(53)
         # random.Random.random() is the one stream that Python promises to keep the same across versions.
         self._random = random.Random(self.seed)
         self._counts: dict[int, int] = {}

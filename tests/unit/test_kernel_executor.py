@@ -94,6 +94,20 @@ def test_precise_logits_equal_numpys_on_the_same_weights(name):
     executor.close()
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_logits_equal_numpys_at_positions_for_which_the_rotation_table_has_grown(threads):
+    name = NAMES[0]
+    executor, ids = build(name, threads=threads), (MODELS[name].ids * 20)[:1030]
+    reference = same_weights(executor, name)
+    for one in (executor, reference):
+        one.prefill(ids[:1020])
+    for token in ids[1020:]:
+        executor.begin(token)
+        _, found = executor.forward_candidates([token], below=np.inf, most=None)
+        assert relative_error(found, reference.forward([token])) < 5e-3
+    executor.close()
+
+
 @pytest.mark.parametrize("kv", ["INT16", "INT8"])
 def test_logits_with_either_cache_are_close_to_numpys(kv):
     name = "SmolLM2-135M's sizes"
