@@ -199,8 +199,9 @@ def test_cases_4_and_14_a_stopped_answer_is_kept_and_marked_and_goes_on_in_the_s
 
 def test_case_5_stopped_while_it_is_read_a_question_leaves_no_answer(model):
     model.say(VERY_LONG)
-    model.page.wait_for_function("posted.at(-1).type === 'Prefill'")
-    model.stop.click()
+    model.page.wait_for_function(
+        "posted.at(-1).type === 'Prefill' && (document.querySelector('[data-testid=stop]').click(), true)"
+    )
     model.wait_for("ready")
     expect(model.messages()).to_have_count(0)
     assert model.composer.input_value() == VERY_LONG

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from tests.soak import BASELINE
+import base64
+
+from tests.soak import BASELINE, CONTEXT
+from tests.tiny_model import tiny_gguf
 
 TURNS, CHECKPOINTS = 1000, 50
 MODULES = ("soak.py", "conversation_lab.py", "tiny_model.py", "gguf_writer.py")
 
 SETUP = """
+import base64
 import sys
 from pathlib import Path
 
@@ -19,7 +23,7 @@ for name, text in modules.items():
 sys.path.insert(0, str(Path.cwd()))
 from tests.soak import Soak
 
-soak = await Soak.load(17, "wasm", tolerance=0, threads=2)
+soak = await Soak.load(base64.b64decode(model), 17, "wasm", tolerance=0, threads=2)
 
 def memory():
     "Bytes of Pyodide's memory and of the kernels'."
@@ -33,7 +37,8 @@ sizes = []
 def test_a_thousand_turns_on_the_kernels_leave_the_cache_as_a_fresh_one_and_memory_flat(run_in_pyodide, repo_root):
     python = run_in_pyodide
     modules = {name: (repo_root / "tests" / name).read_text(encoding="utf-8") for name in MODULES}
-    assert python(SETUP, modules=modules) == ["wasm", 2]
+    model = base64.b64encode(tiny_gguf(llama__context_length=CONTEXT)).decode()  # numpy has no random numbers there
+    assert python(SETUP, modules=modules, model=model) == ["wasm", 2]
     before, after = python(
         f"""
         at = {{{BASELINE // 2}, *soak.random.sample(range({TURNS}), {CHECKPOINTS})}}

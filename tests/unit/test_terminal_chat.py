@@ -13,6 +13,14 @@ from tests.conversation_lab import GREEDY, OPTIONS, converse, path, prompts, scr
 from tests.tiny_model import CALL, UNCALL
 
 
+@pytest.fixture(autouse=True)
+def heeds_control_c():
+    """A shell starts what it puts in the background with Ctrl-C ignored, and Python leaves it so."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def talk(monkeypatch, capsys):
     """A function that types lines into a chat with a model that gives certain answers: (Session, executor, out, err)."""
