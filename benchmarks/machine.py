@@ -24,6 +24,8 @@ QUIET_CORES = 0.15  # what others may use of the processors while a step is meas
 ATTEMPTS = 4
 PATIENCE = 20.0
 
+_LOOK_EVERY, _CALM_LOOKS = 0.5, 4
+
 _PROC = Path("/proc")
 _T = TypeVar("_T")
 
@@ -118,6 +120,22 @@ def descendants(root: int) -> list[int]:
         found.append(left.pop())
         left += children.get(found[-1], [])
     return found
+
+
+def wait_until_idle(process: int, within: float = 120.0) -> None:
+    """Return when a process and all that it started have used less than a tenth of a core for two seconds.
+
+    Args:
+        process: its number.
+        within: seconds to wait at most; ToolingError then.
+    """
+    tick, end, calm, used = os.sysconf("SC_CLK_TCK"), time.monotonic() + within, 0, 0
+    while calm < _CALM_LOOKS:
+        if time.monotonic() > end:
+            raise ToolingError(f"the browser was still busy after {within:.0f} seconds")
+        time.sleep(_LOOK_EVERY)
+        before, used = used, sum(sum(map(int, _stat(one)[11:13])) for one in descendants(process))
+        calm = calm + 1 if used - before < 0.1 * _LOOK_EVERY * tick else 0
 
 
 def renderer_peak_mib() -> float:

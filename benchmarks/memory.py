@@ -50,6 +50,9 @@ def main() -> int:
             )
             for choice in options.variants
         }
+        contenders[f"{OURS}, loaded while nothing listens to the browser's network"] = Contender(
+            [_visitors_peak(started, options.variants[0], parameters, text)]
+        )
         contenders |= peer_contenders(options.peer, _peers_peak)
         # Memory is the same whoever else computes.
         figures = take_turns(contenders, options.rounds, NoiseGuard(attempts=1))
@@ -63,6 +66,15 @@ def _peak(started: Browsers, choice: str, parameters: Mapping[str, object], text
     def step() -> dict[str, float]:
         with started.page(VARIANTS[choice], parameters) as page:
             page.visit()
+            page.ask(text).check(prompt_tokens=SHORT)
+            return {PEAK: machine.renderer_peak_mib()}
+
+    return step
+
+
+def _visitors_peak(started: Browsers, choice: str, parameters: Mapping[str, object], text: str) -> Step:
+    def step() -> dict[str, float]:
+        with started.page_loaded_alone(VARIANTS[choice], parameters) as page:
             page.ask(text).check(prompt_tokens=SHORT)
             return {PEAK: machine.renderer_peak_mib()}
 

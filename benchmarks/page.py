@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -174,12 +175,12 @@ class BenchPage:
     def visit(self) -> dict[str, float]:
         """Go to the page and wait until it takes messages; its marks."""
         self.page.goto(self._url)
-        return self._until_ready()
+        return self.wait_until_ready()
 
     def reload(self) -> dict[str, float]:
         """The same, on a reload; the conversation that comes back is left for a new one."""
         self.page.reload()
-        marks = self._until_ready()
+        marks = self.wait_until_ready()
         self.page.get_by_test_id("new-chat").click()
         return marks
 
@@ -204,7 +205,8 @@ class BenchPage:
         """What `page_probe.py` answers."""
         return json.loads(self.page.evaluate(_PROBE_CALL, json.dumps([name, *arguments])))
 
-    def _until_ready(self) -> dict[str, float]:
+    def wait_until_ready(self) -> dict[str, float]:
+        """The page's marks, when it takes messages; ToolingError when it says that it will not."""
         self.page.wait_for_selector(
             'html:is([data-app-state="ready"], [data-app-state="error"])', timeout=READY_WITHIN_MS
         )
@@ -282,11 +284,47 @@ class Browsers:
         self, variant: Variant, parameters: Mapping[str, object], requests: list[Request] | None = None
     ) -> Iterator[BenchPage]:
         """A tab in a fresh browser, on a server of its own; not yet at the page."""
+        with self._served(variant, parameters, requests) as url, self.profile() as context:
+            yield BenchPage(context.pages[0], url)
+
+    @contextlib.contextmanager
+    def page_loaded_alone(self, variant: Variant, parameters: Mapping[str, object]) -> Iterator[BenchPage]:
+        """A tab in a fresh browser that has loaded the page while nothing drove it, as a visitor's does.
+
+        Whoever drives a browser listens to its network, and copies of what was fetched are kept for it in the tab's process.
+        """
+        with (
+            self._served(variant, parameters) as url,
+            tempfile.TemporaryDirectory(prefix="tinypylm-profile-", ignore_cleanup_errors=True) as folder,
+        ):
+            arguments = [
+                *CHROMIUM_ARGUMENTS,
+                "--headless=new",
+                "--remote-debugging-port=0",
+                f"--user-data-dir={folder}",
+            ]
+            process = subprocess.Popen([find_or_install(), *arguments, url], stderr=subprocess.DEVNULL)
+            try:
+                machine.wait_until_idle(process.pid)
+                port = (Path(folder) / "DevToolsActivePort").read_text(encoding="ascii").split()[0]
+                browser = self._chromium.connect_over_cdp(f"http://127.0.0.1:{port}")
+                page = BenchPage(browser.contexts[0].pages[0], url)
+                page.wait_until_ready()
+                yield page
+            finally:
+                process.terminate()
+                process.wait()
+
+    @contextlib.contextmanager
+    def _served(
+        self, variant: Variant, parameters: Mapping[str, object], requests: list[Request] | None = None
+    ) -> Iterator[str]:
+        """The page's address, on a server of its own."""
         heard = (lambda request: None) if requests is None else requests.append
         server = Server(self._site, isolation=variant.isolation, model=self._model.seed, on_request=heard)
         query = "&".join(f"{name}={value}" for name, value in {**variant.parameters, **parameters}.items())
-        with server.running(), self.profile() as context:
-            yield BenchPage(context.pages[0], f"{server.url}?{query}")
+        with server.running():
+            yield f"{server.url}?{query}"
 
 
 @contextlib.contextmanager
