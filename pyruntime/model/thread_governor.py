@@ -3,8 +3,8 @@
 All of them, normally. When other processes take the cores, fewer can be faster: a thread that is put aside in the middle of
 its work is waited for. So now and then, and soon after runs have become slow, there is a trial: every fourth run is made with
 another number, and the faster of the two stays. The two take turns because what disturbs one run disturbs its neighbours
-too: the page's own frames did, and trials of neighbouring runs came out at random. Each trial that changes nothing doubles
-the time to the next. Results do not depend on the number, so a trial costs nothing but a few milliseconds.
+too: the page's own frames did, and trials of neighbouring runs came out at random. Each trial that changes nothing makes
+the time to the next four times as long. Results do not depend on the number, so a trial costs nothing but a few milliseconds.
 
 Pure: it is told times and asked for numbers.
 """
@@ -82,7 +82,7 @@ class ThreadGovernor:
             self._times.clear()
             self._times.extend(self._trial)
         else:
-            self._interval = min(max(2 * self._interval, SOON_RUNS), CALM_RUNS)
+            self._interval = min(max(4 * self._interval, SOON_RUNS), CALM_RUNS)
         self._usual = _median(self._times)
         self._tried, self._runs = None, 0
 
