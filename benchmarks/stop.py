@@ -25,8 +25,9 @@ _STOP = """async ([text, wait]) => {
     const worker = document.querySelector('script[name=engine]').xworker;
     const heard = (kind) => new Promise((resolve) => {
         const listen = ({ data }) => {
-            const message = typeof data === 'string' && data.startsWith('{') ? JSON.parse(data) : {};
-            if (message.type !== kind) return;
+            const messages = typeof data === 'string' && data.startsWith('[{') ? JSON.parse(data) : [];
+            const message = messages.find(({ type }) => type === kind);
+            if (!message) return;
             worker.removeEventListener('message', listen);
             resolve({ ...message, heard: performance.now() });
         };
