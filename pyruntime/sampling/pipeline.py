@@ -4,9 +4,9 @@ The order of the steps is fixed:
 
     copy of the logits → mask → logit bias → presence and frequency penalty → temperature → top-k → top-p → min-p → draw
 
-The mask says which tokens are possible at all; without one all are. Every step is invariant under adding a constant to all logits; penalties are subtracted and count generated
-tokens only. There is no multiplicative repetition penalty: it treats positive and negative logits differently,
-so its effect depends on where the model happens to put zero.
+The mask says which tokens are possible at all; without one all are. Every step is invariant under adding a constant to
+all logits; penalties are subtracted and count generated tokens only. There is no multiplicative repetition penalty: it
+treats positive and negative logits differently, so its effect depends on where the model happens to put zero.
 
 All arithmetic is float64. Nothing here knows models, text or the cache.
 
