@@ -355,6 +355,21 @@ def test_nothing_is_cut_off_on_narrow_and_wide_screens(parrot, width):
     parrot.page.set_viewport_size({"width": 1280, "height": 720})
 
 
+@pytest.mark.parametrize("width", [320, 560, 1280])
+def test_what_computes_is_told_to_its_end_on_every_screen(parrot, width):
+    """Beside two buttons the end of the line was cut off on every screen, and of the name a letter was left on a phone."""
+    parrot.page.set_viewport_size({"width": width, "height": 700})
+    model = parrot.page.locator("#model")
+    told = model.inner_text()
+    model.evaluate(
+        "e => { e.textContent = 'SmolLM2-135M-Instruct (Q4_1) · wasm, Q6_K weights in 8 bits · 4096 tokens of context' }"
+    )
+    assert model.evaluate("e => e.scrollWidth <= e.clientWidth && e.scrollHeight <= e.clientHeight")
+    assert model.bounding_box()["height"] < 60  # a few lines, not a column of letters
+    model.evaluate("(e, told) => { e.textContent = told }", told)
+    parrot.page.set_viewport_size({"width": 1280, "height": 720})
+
+
 def test_nothing_moves_by_itself_while_an_answer_streams(parrot):
     """A pulsing caret had the whole page drawn sixty times a second, at the cost of the threads that compute."""
     parrot.say("/slow Hello")
