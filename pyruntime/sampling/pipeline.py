@@ -4,9 +4,9 @@ The order of the steps is fixed:
 
     copy of the logits → mask → logit bias → presence and frequency penalty → temperature → top-k → top-p → min-p → draw
 
-The mask says which tokens are possible at all; without one all are. Every step is invariant under adding a constant to all logits; penalties are subtracted and count generated
-tokens only. There is no multiplicative repetition penalty: it treats positive and negative logits differently,
-so its effect depends on where the model happens to put zero.
+The mask says which tokens are possible at all; without one all are. Every step is invariant under adding a constant to
+all logits; penalties are subtracted and count generated tokens only. There is no multiplicative repetition penalty: it
+treats positive and negative logits differently, so its effect depends on where the model happens to put zero.
 
 All arithmetic is float64. Nothing here knows models, text or the cache.
 
@@ -230,15 +230,21 @@ def _highest(adjusted: Floats) -> float:
     return highest
 
 
+# In Pyodide, sorting 49,000 weights takes 14 ms and 152,000 take 59: the next two sort only what may survive.
+
+
 def _keep_top_k(ids: Ids, weights: Floats, k: int) -> tuple[Ids, Floats]:
-    order = np.sort(np.argsort(-weights, kind="stable")[:k])
-    return ids[order], weights[order]
+    among = np.flatnonzero(weights >= np.partition(weights, -k)[-k])
+    kept = np.sort(among[np.argsort(-weights[among], kind="stable")[:k]])
+    return ids[kept], weights[kept]
 
 
 def _keep_top_p(ids: Ids, weights: Floats, top_p: float) -> tuple[Ids, Floats]:
-    order = np.argsort(-weights, kind="stable")
-    sums = np.cumsum(weights[order] / weights.sum())
-    kept = np.sort(order[: int(np.searchsorted(sums, top_p, side="left")) + 1])
+    shares = weights / weights.sum()
+    # All that are smaller than this make no more than half of 1 - top_p together, so the others reach top_p.
+    among = np.flatnonzero(shares >= (1 - top_p) / (2 * len(shares)))
+    order = among[np.argsort(-weights[among], kind="stable")]
+    kept = np.sort(order[: int(np.searchsorted(np.cumsum(shares[order]), top_p, side="left")) + 1])
     return ids[kept], weights[kept]
 
 

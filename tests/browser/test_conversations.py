@@ -33,8 +33,11 @@ def test_an_edit_is_a_branch_and_the_old_one_is_reached_with_the_keyboard(parrot
     assert texts(parrot) == ["three", "three"]
     question = parrot.messages("user").first
     expect(question.get_by_test_id("branch")).to_have_text("2 of 2")
-    expect(question.get_by_role("button", name="Next version")).to_be_disabled()
-    question.get_by_role("button", name="Previous version").press("Enter")
+    behind, before = (question.get_by_role("button", name=f"{which} version") for which in ("Next", "Previous"))
+    expect(behind).to_be_disabled()
+    opacity = "e => Number(getComputedStyle(e).opacity)"
+    assert behind.evaluate(opacity) < before.evaluate(opacity) == 1  # and it can be seen
+    before.press("Enter")
     expect(parrot.messages()).to_have_count(4)
     assert texts(parrot) == ["one", "one", "two", "two"]
     expect(parrot.messages("user").first.get_by_test_id("branch")).to_have_text("1 of 2")

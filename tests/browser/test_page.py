@@ -46,6 +46,8 @@ def double(x: int) -> int:
 The square: $x^2$, and $$\int_0^1 x\,dx = \frac12$$ It costs $5 and $6.
 """
 
+# Pixels of the conversation below what is in sight.
+GAP = "() => { const s = document.getElementById('scroller'); return s.scrollHeight - s.scrollTop - s.clientHeight }"
 LIVE = "script, img, svg, iframe, form, input, style, object, embed, link, base, meta, video, audio"
 
 
@@ -263,14 +265,11 @@ def test_showing_a_growing_block_leaves_most_of_the_time_to_others(parrot):
 
 def test_the_page_follows_an_answer_unless_the_reader_has_scrolled_away(parrot):
     parrot.ask("line\n\n" * 100)
-    gap = (
-        "() => { const s = document.getElementById('scroller'); return s.scrollHeight - s.scrollTop - s.clientHeight }"
-    )
-    assert parrot.page.evaluate(gap) < 2
+    assert parrot.page.evaluate(GAP) < 2
     parrot.page.evaluate("document.getElementById('scroller').scrollTop = 0")
     parrot.say("/slow x")
     expect(parrot.answer_text()).to_have_text("x")
-    assert parrot.page.evaluate(gap) < 2, "one's own message is scrolled to"
+    assert parrot.page.evaluate(GAP) < 2, "one's own message is scrolled to"
     parrot.page.evaluate("document.getElementById('scroller').scrollTop = 0")
     parrot.stop.click()
     parrot.wait_for("ready")
@@ -352,6 +351,42 @@ def test_nothing_is_cut_off_on_narrow_and_wide_screens(parrot, width):
         box = part.bounding_box()
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= width
+    parrot.page.set_viewport_size({"width": 1280, "height": 720})
+
+
+def test_the_end_stays_in_sight_when_a_keyboard_or_a_long_draft_takes_room(parrot):
+    """The last lines were behind the composer, and the page no longer followed an answer."""
+    near_end = f"() => ({GAP})() < 2"
+    parrot.ask("word\n\n" * 60)
+    parrot.page.set_viewport_size({"width": 400, "height": 700})
+    parrot.page.wait_for_function(near_end)
+    parrot.page.set_viewport_size({"width": 400, "height": 380})
+    parrot.page.wait_for_function(near_end)
+    parrot.composer.fill("line\n" * 8)
+    parrot.page.wait_for_function(near_end)
+    parrot.composer.fill("")
+    parrot.page.evaluate(
+        "new Promise((done) => { const s = document.getElementById('scroller');"
+        " s.addEventListener('scroll', () => requestAnimationFrame(done), { once: true }); s.scrollTop = 100 })"
+    )
+    parrot.page.set_viewport_size({"width": 400, "height": 300})
+    parrot.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert parrot.page.evaluate("document.getElementById('scroller').scrollTop") == 100, "who reads above stays there"
+    parrot.page.set_viewport_size({"width": 1280, "height": 720})
+
+
+@pytest.mark.parametrize("width", [320, 560, 1280])
+def test_what_computes_is_told_to_its_end_on_every_screen(parrot, width):
+    """Beside two buttons the end of the line was cut off on every screen, and of the name a letter was left on a phone."""
+    parrot.page.set_viewport_size({"width": width, "height": 700})
+    model = parrot.page.locator("#model")
+    told = model.inner_text()
+    model.evaluate(
+        "e => { e.textContent = 'SmolLM2-135M-Instruct (Q4_1) · wasm, Q6_K weights in 8 bits · 4096 tokens of context' }"
+    )
+    assert model.evaluate("e => e.scrollWidth <= e.clientWidth && e.scrollHeight <= e.clientHeight")
+    assert model.bounding_box()["height"] < 60  # a few lines, not a column of letters
+    model.evaluate("(e, told) => { e.textContent = told }", told)
     parrot.page.set_viewport_size({"width": 1280, "height": 720})
 
 

@@ -163,6 +163,8 @@ def test_the_dialog_has_contrast_and_fits_the_screen(chat, scheme, width):
     box = chat.settings.bounding_box()
     assert box["x"] + box["width"] <= width
     chat.settings.click()
+    prompt = chat.page.get_by_test_id("system-prompt")
+    assert prompt.evaluate("e => e.clientHeight / parseFloat(getComputedStyle(e).lineHeight)") > 3  # room for lines
     ratios = chat.contrasts()
     assert {"System prompt", "Tools", "Thinking", "risky", "Close"} <= set(ratios)
     assert {words: ratio for words, ratio in ratios.items() if ratio < 4.5} == {}

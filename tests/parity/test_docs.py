@@ -1,8 +1,9 @@
-"""The documentation's examples, run."""
+"""The documentation's examples, run, and its links and blocks of code, checked."""
 
 import asyncio
 import doctest
 import json
+import re
 
 import pytest
 
@@ -41,6 +42,32 @@ def test_the_notebook_is_kept_without_results(repo_root):
     assert notebook["nbformat"] == 4
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert [(cell["outputs"], cell["execution_count"]) for cell in cells] == [([], None)] * len(cells)
+
+
+def test_every_block_of_code_is_closed_and_every_link_leads_somewhere(repo_root):
+    """Drawings between single backticks were shown as running text."""
+    faults = []
+    for page in [*repo_root.glob("*.md"), *repo_root.glob("docs/*.md")]:
+        text = page.read_text(encoding="utf-8")
+        pieces = re.split(r"^```\w*$", text, flags=re.MULTILINE)
+        faults += [f"{page.name}: a block of code is not closed"] if len(pieces) % 2 == 0 else []
+        prose = "".join(pieces[::2])
+        faults += [
+            f"{page.name}: a line of backticks alone: {line}" for line in re.findall(r"^`+$", prose, re.MULTILINE)
+        ]
+        for address, place in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", prose):
+            target = page.parent / address if address else page
+            if not target.exists():
+                faults.append(f"{page.name}: {address} is not there")
+            elif place and place not in headings(target):
+                faults.append(f"{page.name}: {address} has no heading {place}")
+    assert faults == []
+
+
+def headings(page):
+    """The headings of a page, as links name them."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
 def test_an_example_that_prints_something_else_is_found():

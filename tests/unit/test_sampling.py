@@ -62,6 +62,36 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it_and_always_the_first():
     assert kept(top_p=1e-9) == [0]
 
 
+def plainly_kept(logits, top_k, top_p):
+    """Which ids the two filters keep, by sorting all and adding up."""
+    weights = softmax(logits)
+    order = sorted(range(len(logits)), key=lambda i: (-logits[i], i))[: top_k or None]
+    shares = [weights[i] / sum(weights[i] for i in order) for i in order]
+    reached = next((n for n in range(1, len(order)) if math.fsum(shares[:n]) >= top_p), len(order))
+    return sorted(order[:reached])
+
+
+@given(
+    st.lists(st.integers(-8, 8), min_size=1, max_size=60),
+    st.integers(0, 70),
+    st.sampled_from([0.05, 0.37, 0.613, 0.9, 0.977, 0.9991, 1.0]),
+)
+def test_top_k_and_top_p_keep_what_sorting_all_would(logits, top_k, top_p):
+    logits = [value * 0.73 for value in logits]
+    assert kept(logits, top_k=top_k, top_p=top_p) == plainly_kept(logits, top_k, top_p)
+
+
+@pytest.mark.parametrize("params", [{"top_k": 40}, {"top_p": 0.9}])
+def test_only_what_may_survive_is_sorted(monkeypatch, params):
+    """Sorting a vocabulary took longer than computing the token."""
+    logits = np.random.default_rng(1).normal(0, 1.5, 50_000)
+    logits[:40] += 12
+    lengths, argsort = [], np.argsort
+    monkeypatch.setattr(np, "argsort", lambda array, **kind: lengths.append(len(array)) or argsort(array, **kind))
+    assert 0 < len(kept(logits, **params)) <= 40
+    assert 0 < max(lengths) < 5_000
+
+
 def test_filters_run_in_the_documented_order():
     # Two tokens survive top-k; of their renormalised shares the first alone reaches 0.7.
     assert kept(top_k=2, top_p=0.7) == [0]

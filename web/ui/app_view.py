@@ -9,6 +9,7 @@ from ui.characters import showable, well_formed
 from ui.dom import button, find, is_enter, make, set_text, show
 from ui.settings_view import SettingsView
 
+_NEAR = 48  # pixels
 _ACTIONS = {"retry": "Try again", "reload": "Reload the page"}
 
 
@@ -29,6 +30,7 @@ class AppView:
         self._new_chat = find("new-chat")
         self._placed, self._left_out = [], make("p", class_="left-out", data_testid="left-out")
         self._state, self._shown_notice = "", (None, True)
+        self._was_at_end = True  # when the conversation was last scrolled
         self._settings = SettingsView(app)
         self._listen()
 
@@ -39,6 +41,21 @@ class AppView:
         self._composer.addEventListener("keydown", self._key_in_composer)
         self._composer.addEventListener("input", lambda _: self._enable())
         js.document.addEventListener("keydown", self._key)
+        self._scroller.addEventListener("scroll", lambda _: self._look())
+        self._resizes = js.ResizeObserver.new(lambda *_: self._stay_at_end())
+        self._resizes.observe(self._scroller)
+
+    def _look(self):
+        self._was_at_end = self._is_at_end()
+
+    def _stay_at_end(self):
+        # A phone's keyboard and a draft of many lines leave less room, without a word to the scroller.
+        if self._was_at_end:
+            self.go_to_end()
+
+    def _is_at_end(self):
+        scroller = self._scroller
+        return scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < _NEAR
 
     def _key_in_composer(self, event):
         if is_enter(event):
@@ -156,8 +173,7 @@ class AppView:
 
     def following_end(self, change):
         """Make a change and stay at the end of the conversation if the user was there."""
-        scroller = self._scroller
-        at_end = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 48
+        at_end = self._is_at_end()
         change()
         if at_end:
-            scroller.scrollTop = scroller.scrollHeight
+            self.go_to_end()
