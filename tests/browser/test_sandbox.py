@@ -457,9 +457,13 @@ def test_python_has_no_way_to_javascript_or_to_the_network(sandbox, server):
         "threads": "import threading; threading.Thread(target=print).start()",
         "browser": f"import webbrowser; webbrowser.open('{other.url}')",
         "input": "input()",
+        "js, forgotten": "import sys; del sys.modules['js']; import js",
+        "pyodide_js, forgotten": "import sys; del sys.modules['pyodide_js']; import pyodide_js",
+        "run_js, forgotten": "import sys\nfor name in list(sys.modules):\n"
+        "    if name.startswith(('pyodide', '_pyodide')): del sys.modules[name]\nfrom pyodide.code import run_js; run_js('1')",
     }
     code = "import json\nfound = {}\nfor name, attempt in json.loads(" + repr(json.dumps(attempts)) + ").items():\n"
-    code += "    try:\n        exec(attempt)\n        found[name] = 'reached'\n"
+    code += "    try:\n        exec(attempt, {})\n        found[name] = 'reached'\n"
     code += "    except Exception as error:\n        found[name] = type(error).__name__\n"
     asked = len(sandbox.requests)
     answer = sandbox(f"{code}print(json.dumps(found))")
