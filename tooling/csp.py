@@ -10,7 +10,7 @@ from __future__ import annotations
 
 _DIRECTIVES = {
     "default-src": "'none'",
-    "script-src": "'self' 'unsafe-eval' 'wasm-unsafe-eval' 'sha256-Lihw/ZYZEbOWQzAI1SB6++QmBp72w+V6MHQEyokVXyo='",
+    "script-src": "'self' 'unsafe-eval' 'wasm-unsafe-eval' 'sha256-2xp6waCudQ9ja5ILOjIf/6TYHg0oQjAqlNrIp+XQA/8='",
     "worker-src": "'self' blob:",
     "frame-src": "'none'",
     "connect-src": "'self'",

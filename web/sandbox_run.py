@@ -64,6 +64,11 @@ def close_the_bridge():
             sys.modules[name] = None  # which is how Python writes that there is no such module
     for name in _BRIDGE:
         sys.modules[name] = None
+    # Nor does importing find them anew where the code has cleared `sys.modules`.
+    for finder in list(sys.meta_path):
+        if hasattr(finder, "jsproxies"):
+            finder.jsproxies.clear()
+            sys.meta_path.remove(finder)
     # `asyncio.run` asks it whether it may wait.
     api = ModuleType("pyodide_js._api")
     api.config = SimpleNamespace(enableRunUntilComplete=True)

@@ -8,6 +8,7 @@
 const ADDRESS = 'sandbox:/'; // of Pyodide's files; nobody is asked, see `serve`
 const WASM_PAGE = 65_536; // bytes
 const NO_SPACE = 51; // ENOSPC, as WASI numbers it
+const ENTRY_BYTES = 1024; // more than a file, link or directory takes beside its name and what is in it
 
 // The browser's names that Python needs while it runs; besides them only JavaScript's own stay.
 const NEEDED = ['WebAssembly', 'clearTimeout', 'crypto', 'performance', 'setTimeout', 'TextDecoder', 'TextEncoder'];
@@ -37,16 +38,28 @@ function limitMemory(bytes) {
   };
 }
 
-/** Let files grow by so many bytes in all: what is in them is JavaScript's memory, not Pyodide's. */
+/** Let files, with their names, grow by so many bytes in all: they are JavaScript's memory, not Pyodide's. */
 function limitFiles(FS, bytes) {
-  const { write, doTruncate } = FS;
+  const { createNode, doTruncate, rename, symlink, write } = FS;
   let room = bytes;
   const spend = (size) => {
-    if (size > room) throw new FS.ErrnoError(NO_SPACE);
+    if (!(size <= room)) throw new FS.ErrnoError(NO_SPACE); // so written, a size that is no number is refused too
     room -= Math.max(size, 0);
   };
+  FS.createNode = (parent, name, ...rest) => {
+    spend(ENTRY_BYTES + 2 * name.length);
+    return Reflect.apply(createNode, FS, [parent, name, ...rest]);
+  };
+  FS.rename = (from, to) => {
+    spend(2 * to.length);
+    return Reflect.apply(rename, FS, [from, to]);
+  };
+  FS.symlink = (target, path) => {
+    spend(2 * target.length);
+    return Reflect.apply(symlink, FS, [target, path]);
+  };
   FS.write = (stream, buffer, offset, length, position, ...rest) => {
-    const end = (position ?? stream.position) + length;
+    const end = (position ?? stream.position ?? 0) + length; // pipes have no position
     if (!stream.tty) spend(Math.max(length, end - (stream.node.usedBytes ?? 0)));
     return Reflect.apply(write, FS, [stream, buffer, offset, length, position, ...rest]);
   };
@@ -79,15 +92,15 @@ function strip() {
   }
 }
 
-/** What takes the bytes that Python writes: sends the first `characters` + 1 characters, and drops the rest. */
+/** What takes the bytes that Python writes: sends the first `characters` + 1 characters and a few more, and drops the rest. */
 function output(characters) {
   const decoder = new TextDecoder();
-  let room = characters + 1;
+  let room = 2 * (characters + 1); // a character is one or two of JavaScript's
   return (bytes) => {
     if (room > 0) {
       const text = decoder.decode(bytes, { stream: true }).slice(0, room);
       room -= text.length;
-      post({ output: text });
+      if (text !== '') post({ output: text });
     }
     return bytes.length;
   };

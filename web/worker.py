@@ -163,10 +163,6 @@ class Worker:
         _post(protocol.Ready(title, _computing(self._engine), self._engine.context, _now()))
         await self._engine.warm_up()
 
-    def tools(self):
-        """The tools there are on this page: name → Tool."""
-        return {tool.name: tool for tool in (python_tool(self._code.run),)}
-
     def _forget_engine(self):
         """Its memory and its threads must be free before another model takes as much."""
         self._chat.use(None)

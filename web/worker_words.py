@@ -16,6 +16,10 @@ from pyruntime.events import (
     ReasoningDelta,
 )
 
+_LARGEST = 10**15  # of any figure
+# Characters that are not printable, and yet belong to ordinary writing: line ends, spaces, what joins letters and emoji.
+_ORDINARY = "\n\u00a0\u3000\u200c\u200d"
+
 
 def described(tool):
     """A tool as the page is told of it: of its description the first sentence, since the rest is for the model."""
@@ -49,10 +53,14 @@ def _call(call):
 
 
 def _stats(node):
-    """The figures of an answer; a file from elsewhere may lack any of them."""
+    """The figures of an answer; a file from elsewhere may lack any of them, or have one that cannot be."""
     counts = {name: node.usage.get(name, 0) for name in ("prompt_tokens", "cached_tokens", "new_tokens", "left_out")}
     speed = {name: node.timings.get(name) for name in ("ttft_ms", "prefill_tps", "decode_tps")}
-    return {**counts, **speed, "stop_reason": node.stop_reason or ""}
+    return {
+        **{name: count if 0 <= count < _LARGEST else 0 for name, count in counts.items()},
+        **{name: rate if rate is not None and 0 <= rate < _LARGEST else None for name, rate in speed.items()},
+        "stop_reason": node.stop_reason or "",
+    }
 
 
 def told(answer, event, now):
@@ -106,4 +114,10 @@ def _told_of_running(answer, event, now):
 
 
 def _readable(arguments):
-    return json.dumps(arguments, indent=2, ensure_ascii=False)
+    """Arguments as JSON text. A person decides by what is seen of them, so what is not, or turns the writing round, is escaped."""
+    text = json.dumps(arguments, indent=2, ensure_ascii=False)
+    return "".join([_visible(character) for character in text])
+
+
+def _visible(character):
+    return character if character.isprintable() or character in _ORDINARY else json.dumps(character)[1:-1]

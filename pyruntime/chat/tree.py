@@ -115,6 +115,8 @@ class Node:
                 raise ParameterError(name, getattr(self, name), f"nothing for a message of the {self.role}")
         if len(self.calls) > MOST_CALLS:
             raise ParameterError("calls", len(self.calls), f"at most {MOST_CALLS}")
+        if len({call.id for call in self.calls}) < len(self.calls):
+            raise ParameterError("calls", [call.id for call in self.calls], "an id of its own for each call")
         for name in ("params", "usage", "timings"):
             given = getattr(self, name)
             object.__setattr__(self, name, MappingProxyType(copy_value(given, str, name) if given else {}))

@@ -35,7 +35,7 @@ class Draft:
         model: str,
         params: SamplingParams,
         base: Node | None,
-        new_call_id: Callable[[int], str],
+        new_call_id: Callable[[], str],
     ) -> None:
         self._node_id, self._parent, self._created = node_id, parent, created
         self._model, self._params, self._base = model, params, base
@@ -87,7 +87,7 @@ class Draft:
         )
 
     def _call(self, call: ToolCall | InvalidToolCall) -> Call:
-        call_id = self._new_call_id(len(self.calls))
+        call_id = self._new_call_id()
         if isinstance(call, InvalidToolCall):
             return Call(call_id, "", "", call.raw, call.problem)
         if len(self.calls) == MOST_CALLS - 1:

@@ -307,8 +307,9 @@ class Turn:
 
     def _new_draft(self, base: Node | None) -> Draft:
         host, leaf = self._host, self.tree.leaf
-        # Unique on every path, since calls are never taken away; nine letters and digits, as some templates demand.
-        known = sum(len(node.calls) for node in self.tree.nodes.values())
+        # Unique in the tree, whatever ids a conversation from elsewhere has; nine letters and digits, as some templates demand.
+        taken = {call.id for node in self.tree.nodes.values() for call in node.calls}
+        free = (call_id for number in count(1) if (call_id := f"call{number:05d}") not in taken)
         return Draft(
             host.new_id(),
             leaf.id if leaf else None,
@@ -316,7 +317,7 @@ class Turn:
             model=host.engine.model.name,
             params=self._options.params,
             base=base and self._as_prompted(base),
-            new_call_id=lambda place: f"call{known + place + 1:05d}",
+            new_call_id=lambda: next(free),
         )
 
     def _prompt(self, base: Node | None) -> tuple[list[int], PromptFitted]:

@@ -94,6 +94,7 @@ LISTEN = """() => {
 HOSTILE = f"""self.onmessage = async ({{ data }}) => {{
     const task = JSON.parse(data.code);
     for (const said of task.says ?? []) postMessage(said);
+    if (task.pours) for (;;) postMessage({{ output: task.pours.repeat(task.times ?? 1) }});
     if (task.repeats) setInterval(() => task.repeats.forEach((said) => postMessage(said)), 50);
     if (task.fills) for (const all = [];;) all.push(new Uint8Array(1 << 28).fill(1));
     if (task.url) {{
@@ -242,6 +243,48 @@ def test_files_are_limited_as_well(one_sandbox):
     assert (answer["ended"], answer["output"]) == ("done", "[Errno 51] No space left on device\n" * 3)
 
 
+@pytest.mark.parametrize(
+    "filling",
+    [
+        "os.symlink('x' * 10**7, f'link{i}')",
+        "os.mkdir('d' * 10**7 + str(i))",
+        "os.rename('here', 'here' + 'd' * 10**7 + str(i % 2)); os.rename('here' + 'd' * 10**7 + str(i % 2), 'here')",
+        "os.write(pipe, b'x' * 10**6)",
+    ],
+)
+def test_names_links_and_pipes_count_as_files_do(one_sandbox, filling):
+    answer = one_sandbox(
+        "import os\n"
+        "os.mkdir('here')\n"
+        "pipe = os.pipe()[1]\n"
+        "try:\n"
+        f"    for i in range(300): {filling}\n"
+        "except OSError as error: print(error.strerror)\n"
+    )
+    assert (answer["ended"], answer["output"]) == ("done", "No space left on device\n")
+
+
+def test_files_are_limited_behind_a_pipe_too(one_sandbox):
+    answer = one_sandbox(
+        "import os\n"
+        "os.write(os.pipe()[1], b'x')\n"
+        "try: open('x', 'wb').truncate(10**9)\n"
+        "except OSError as error: print(error)\n"
+    )
+    assert (answer["ended"], answer["output"]) == ("done", "[Errno 51] No space left on device\n")
+
+
+def test_characters_are_counted_as_python_does(one_sandbox):
+    smile = "'\\U0001f600'"
+    for code, field in (
+        (f"print({smile} * %d)", "output"),
+        (f"{smile} * %d", "text"),
+        (f"raise ValueError({smile} * %d)", "text"),
+    ):
+        assert len(one_sandbox(code % 2100)[field]) == 2001, "one character more than allowed says that there was more"
+        assert one_sandbox(code % 1500)[field].count("😀") == 1500
+
+
 def test_a_flood_of_output_is_cut_and_fills_nothing(one_sandbox):
     line = "x" * 999
     answer = one_sandbox(f"for _ in range(100_000): print('{line}')\n'done'")
@@ -353,6 +396,39 @@ def test_the_worker_can_neither_put_off_its_end_nor_fill_the_page(hostile_sandbo
     assert hostile_sandbox({"seconds": 2}, says=[{"started": True}] * 2)["ended"] == "broken", "its time begins once"
 
 
+# What comes to the page from its sandboxes' frames: [how many messages, the longest].
+COUNT_MESSAGES = """() => {
+    window.heardFrames = [0, 0];
+    const { set } = Object.getOwnPropertyDescriptor(MessagePort.prototype, 'onmessage');
+    Object.defineProperty(MessagePort.prototype, 'onmessage', { set(hear) {
+        set.call(this, hear && ((event) => {
+            heardFrames[0]++;
+            heardFrames[1] = Math.max(heardFrames[1], JSON.stringify(event.data).length);
+            hear(event);
+        }));
+    } });
+}"""
+
+
+@pytest.mark.parametrize("flood", [{"pours": ""}, {"pours": "x"}, {"pours": "x", "times": 2**26}])
+def test_a_flood_of_messages_ends_in_the_frame(browser, hostile_site, flood):
+    with opened(browser, hostile_site) as sandbox:
+        sandbox.page.evaluate(COUNT_MESSAGES)
+        answer = sandbox(json.dumps({"says": [{"started": True}], **flood}), seconds=2, characters=1000)
+        assert (answer["ended"], answer["output"]) == ("time", flood["pours"] * 1001)
+        count, longest = sandbox.page.evaluate("heardFrames")
+    assert count <= 2003
+    assert longest < 2100
+
+
+def test_what_a_worker_says_last_is_cut_before_it_reaches_the_page(browser, hostile_site):
+    with opened(browser, hostile_site) as sandbox:
+        sandbox.page.evaluate(COUNT_MESSAGES)
+        said = [{"ended": "done", "text": "x" * 100_000, "more": "x" * 100_000}]
+        assert sandbox(json.dumps({"says": said}), characters=1000)["text"] == "x" * 1001
+        assert sandbox.page.evaluate("heardFrames[1]") < 2100
+
+
 def test_code_that_fills_the_memory_of_the_frame_does_not_take_the_page_with_it(hostile_sandbox):
     assert hostile_sandbox({"seconds": 5}, says=[{"started": True}], fills=True)["ended"] in ("time", "broken")
     assert hostile_sandbox(says=[{"ended": "done", "text": "still there"}])["text"] == "still there"
@@ -381,9 +457,13 @@ def test_python_has_no_way_to_javascript_or_to_the_network(sandbox, server):
         "threads": "import threading; threading.Thread(target=print).start()",
         "browser": f"import webbrowser; webbrowser.open('{other.url}')",
         "input": "input()",
+        "js, forgotten": "import sys; del sys.modules['js']; import js",
+        "pyodide_js, forgotten": "import sys; del sys.modules['pyodide_js']; import pyodide_js",
+        "run_js, forgotten": "import sys\nfor name in list(sys.modules):\n"
+        "    if name.startswith(('pyodide', '_pyodide')): del sys.modules[name]\nfrom pyodide.code import run_js; run_js('1')",
     }
     code = "import json\nfound = {}\nfor name, attempt in json.loads(" + repr(json.dumps(attempts)) + ").items():\n"
-    code += "    try:\n        exec(attempt)\n        found[name] = 'reached'\n"
+    code += "    try:\n        exec(attempt, {})\n        found[name] = 'reached'\n"
     code += "    except Exception as error:\n        found[name] = type(error).__name__\n"
     asked = len(sandbox.requests)
     answer = sandbox(f"{code}print(json.dumps(found))")

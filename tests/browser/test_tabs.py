@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Error, expect
 
 from tests.browser.chat_page import READY_WITHIN_MS, ChatPage
 from tests.browser.conftest import Watched
@@ -73,6 +74,31 @@ def test_two_tabs_on_a_first_visit_fetch_the_model_once(tab, context, server, ti
         expect(chat.notice).to_be_hidden()
         chat.ask("Hello")
     assert len([request for request in running.requests if "/seed/files/" in request.path]) == 1
+
+
+def test_a_tab_that_is_closed_while_it_fetches_leaves_that_to_the_other(tab, context, server, tiny):
+    running = server(model=tiny)
+    context.route("**/seed/files/**", lambda route: None)  # nothing comes
+    with context.expect_event("request", lambda request: "/seed/files/" in request.url):
+        first = tab(f"{running.url}?max-tokens=8", until=None)
+    second = tab(f"{running.url}?max-tokens=8", until=None)
+    expect(second.status).to_have_text("Waiting for another tab", timeout=READY_WITHIN_MS)
+    context.unroute("**/seed/files/**")
+    first.page.close()
+    second.wait_for("ready")
+    expect(second.notice).to_be_hidden()
+    second.ask("Hello")
+
+
+def test_the_memory_of_a_tab_that_crashed_is_free_again(tab, context, server, small_device, tiny):
+    url = f"{server(site=small_device, model=tiny).url}?max-tokens=8"
+    first = tab(url, until="ready")
+    second = tab(url, until="loading")
+    expect(second.status).to_have_text("Waiting for another tab", timeout=READY_WITHIN_MS)
+    with first.page.expect_event("crash"), contextlib.suppress(Error):  # nobody is left to answer
+        first.page.goto("chrome://crash")
+    second.wait_for("ready")
+    expect(second.notice).to_be_hidden()
 
 
 def test_where_memory_is_short_the_second_tab_says_so_and_goes_on_when_the_first_is_closed(

@@ -267,3 +267,23 @@ def test_the_system_prompt_is_the_conversations_and_can_be_set_while_nothing_is_
 
 def test_a_tool_that_asks_first_says_so():
     assert [wording.tool(one) for one in TOOLS] == ["Says it.", "Says it. You are asked before each call."]
+
+
+def test_behind_a_stop_a_call_can_no_longer_be_allowed(session):
+    begin_calls(session)
+    session.receive(protocol.ApprovalNeeded(1, "c2", 210.0))
+    waiting = session.conversation.messages[1].calls[1]
+    assert session.stop() == protocol.Cancel(1)
+    assert (waiting.state, session.status) == ("asked", "Stopping")
+    assert session.decide(waiting, allowed=True) is None
+    assert session.status == "Stopping"
+
+
+def test_of_two_calls_of_one_id_that_of_an_earlier_answer_never_waits(session):
+    earlier = told("m1", "assistant", "Hm.", calls=[{**CALLS[1], "arguments": '{"text": "harmless"}', "raw": "RAW"}])
+    show(session, ASKED, earlier)
+    session.send("?", 0.0)
+    show(session, told("m5", "user", "?"), told("m6", "assistant", calls=CALLS[1:]), first=2)
+    session.receive(protocol.Step(1, "tools", 200.0))
+    session.receive(protocol.ApprovalNeeded(1, "c2", 210.0))
+    assert call_states(session) == ["unrun", "waiting"]

@@ -84,6 +84,7 @@ def test_the_answer_of_the_assistant_can_be_edited_too_and_a_tools_result_cannot
         (lambda: Node("x", "u1", "tool", (), 0), "call_id: None is not allowed"),
         (lambda: Node("x", "u1", "user", (), 0, reasoning="hm"), "reasoning: 'hm' is not allowed"),
         (lambda: answer("x", "u1", calls=tuple(Call(str(i), "f", "{}", "") for i in range(65))), "calls: 65 is not"),
+        (lambda: answer("x", "u1", calls=(Call("c", "f", "{}", ""),) * 2), "an id of its own for each call"),
         (lambda: answer("x", "u1", params={"seed": object()}), "params.seed"),
     ],
 )

@@ -8,6 +8,7 @@ import protocol
 import pytest
 
 from pyruntime.chat.tree import Node, Tree, text_content
+from pyruntime.chat.tree_io import to_json
 from pyruntime.conversation.shelf import MemoryTexts, Shelf
 from pyruntime.errors import BusyError, ContextOverflowError, DeliveryError
 from tests.worker_lab import Page, visit
@@ -307,5 +308,19 @@ def test_the_shelf_keeps_what_others_wrote_until_the_tree_has_it():
             joined = await mine.write("c", first.ask(name, "Three", 3))
             assert set(joined.nodes) == {"m0", "t1", name}
         assert set((await theirs.read("c")).nodes) == {"m0", "t1", "n2"}
+
+    asyncio.run(run())
+
+
+def test_a_stored_conversation_with_figures_that_cannot_be_is_shown_without_them():
+    async def run():
+        store, usage = MemoryTexts(), {"prompt_tokens": 3, "new_tokens": -5, "left_out": 10**40}
+        answer = Node("m1", "m0", "assistant", (), 1, usage=usage, timings={"ttft_ms": 1e301, "decode_tps": -1.0})
+        tree = Tree().ask("m0", "One", 1).add(answer)
+        await store.change("c1", lambda _: to_json(tree))
+        page = await Page("Uno", store=store).open()
+        counts = {"prompt_tokens": 3, "cached_tokens": 0, "new_tokens": 0, "left_out": 0}
+        rates = {"ttft_ms": None, "prefill_tps": None, "decode_tps": None}
+        assert page.messages[1]["stats"] == {**counts, **rates, "stop_reason": ""}
 
     asyncio.run(run())

@@ -7,6 +7,9 @@ import asyncio
 import protocol
 import pytest
 
+from pyruntime.chat.tree import Call, Node, Tree
+from pyruntime.chat.tree_io import to_json
+from pyruntime.conversation.shelf import MemoryTexts
 from pyruntime.conversation.tool_round import DENIED
 from pyruntime.errors import ParameterError
 from pyruntime.tools import Tool
@@ -285,3 +288,51 @@ def test_the_system_prompt_does_not_change_under_an_answer_or_before_there_is_a_
         assert early.posted == []
 
     visit(scenario, "Uno")
+
+
+def test_what_cannot_be_seen_of_arguments_or_turns_them_round_is_escaped():
+    async def scenario(page):
+        await page.send("Use it")
+        arguments = page.messages[1]["calls"][0]["arguments"]
+        assert arguments == '{\n  "text": "a\\u202eb\\u2028\\u200b\\udb40\\udc41 ü 字 👨\u200d👩"\n}'
+        assert page.messages[2]["text"] == "a\u202eb\u2028\u200b\U000e0041 ü 字 👨\u200d👩"
+
+    text = "a\\u202eb\\u2028\\u200b\\udb40\\udc41 ü 字 👨\\u200d👩"
+    visit(scenario, call(text=text), "So", tools=[tool()])
+
+
+def test_a_stop_wins_over_the_permission_that_comes_right_behind_it():
+    ran = []
+
+    async def run(arguments):
+        ran.append(arguments)
+        return "ran"
+
+    async def scenario(page):
+        answering = asyncio.ensure_future(page.send("One"))
+        while not page.of_kind(protocol.ApprovalNeeded):
+            await asyncio.sleep(0)
+        page.stop()
+        page.decide(page.last.call)
+        await answering
+        await asyncio.sleep(0)
+        assert ran == []
+        assert page.texts() == ["One", ""]
+
+    visit(scenario, call(), "So", tools=[tool(run=run, asks=True)])
+
+
+def test_a_call_has_an_id_that_no_call_of_a_conversation_from_elsewhere_has():
+    async def run():
+        store, old = MemoryTexts(), Call("call00002", "echo", '{"text": "old"}', "raw")
+        tree = Tree().ask("m0", "One", 1).add(Node("m1", "m0", "assistant", (), 1, calls=(old,)))
+        await store.change("c1", lambda _: to_json(tree))
+        page = await Page(call() + call(), "So", store=store, tools=[tool()]).open()
+        await page.send("Two")
+        assert [one["id"] for message in page.messages for one in message["calls"]] == [
+            "call00002",
+            "call00001",
+            "call00003",
+        ]
+
+    asyncio.run(run())

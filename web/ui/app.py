@@ -113,6 +113,7 @@ class App:
         request = self._session.stop()
         if request is not None:
             self._link.stop_at_once()
+            self._update_calls()
         self._do(request)
 
     def new_chat(self):

@@ -43,8 +43,10 @@ def settle_calls(messages, live):
 
     Args:
         messages: `conversation.Message`s, in order.
-        live: id of a call → its state, of the request that is running.
+        live: id of a call → its state, of the request that is running. Its calls are those of the last answer with calls;
+            a conversation from elsewhere may have another call of the same id further up.
     """
+    asking = [message for message in messages if message.calls][-1:]
     by_id = {}
     for message in messages:
         if message.role == "tool":
@@ -58,7 +60,7 @@ def settle_calls(messages, live):
             if call.problem is None:
                 by_id[call.id] = call
                 rest = "asked" if message.state == "streaming" else "unrun"
-                call.state = live.get(call.id, rest)
+                call.state = live.get(call.id, rest) if message in asking else rest
 
 
 def ended(state):

@@ -153,6 +153,8 @@ class Session:
         """End the answer being written."""
         if self._running is None:
             return None
+        for call in in_state(self.conversation.messages, "waiting"):
+            self.conversation.set_call(call.id, "asked")  # whatever is said now comes too late
         self._enter("busy", "Stopping")
         return protocol.Cancel(self._running)
 
