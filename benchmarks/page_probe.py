@@ -62,6 +62,20 @@ def _noted(draw):
     return noted
 
 
+def _alone():
+    # A token's pass over and over, at position 64, while the page and Python do nothing; milliseconds.
+    engine, times = _engine(), []
+    engine._kv._cut(0)
+    engine._executor.prefill([0] * 64)
+    host = engine._executor._host
+    for _ in range(100):
+        began = time.perf_counter()
+        host.run(host.threads, 1, 64, 1)
+        times.append(time.perf_counter() - began)
+    engine._executor.truncate(0)
+    return 1000 * sorted(times)[50]
+
+
 def _taken_calls():
     taken = [[1000 * moment for moment in call] for call in _calls]
     _calls.clear()
@@ -85,7 +99,13 @@ def _heap_bytes():
     return _module.HEAP8.length
 
 
-_QUESTIONS = {"about": _about, "forget": _forget, "time_calls": _time_calls, "taken_calls": _taken_calls}
+_QUESTIONS = {
+    "about": _about,
+    "alone": _alone,
+    "forget": _forget,
+    "time_calls": _time_calls,
+    "taken_calls": _taken_calls,
+}
 
 
 async def _probe(text):

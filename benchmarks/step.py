@@ -53,7 +53,9 @@ def _step(page: BenchPage, text: str) -> Step:
     def step() -> dict[str, float]:
         page.probe("taken_calls")
         answer = page.ask_anew(text).check(prompt_tokens=SHORT)
-        return shares(page.probe("taken_calls")[-(answer.new_tokens - 1) :])
+        found = shares(page.probe("taken_calls")[-(answer.new_tokens - 1) :])
+        has_kernels = page.probe("about")["executor"] != "numpy"
+        return {**found, "forward pass while all else rests, ms": page.probe("alone")} if has_kernels else found
 
     return step
 
