@@ -133,7 +133,7 @@ def wait_until_idle(process: int, within: float = 120.0) -> None:
     while calm < _CALM_LOOKS:
         if time.monotonic() > end:
             raise ToolingError(f"the browser was still busy after {within:.0f} seconds")
-        time.sleep(_LOOK_EVERY)
+        time.sleep(_LOOK_EVERY)  # nothing tells when a browser rests; asking it would wake it
         before, used = used, sum(sum(map(int, _stat(one)[11:13])) for one in descendants(process))
         calm = calm + 1 if used - before < 0.1 * _LOOK_EVERY * tick else 0
 

@@ -1,7 +1,7 @@
 """What the worker says to the page, posted in bunches: a bunch is one JSON list of messages.
 
-Each message that is posted wakes the page's thread, which puts a thread that computes aside. At hundreds of words a second
-that costs a tenth of the speed. So words wait until the last bunch of words is `GAP_MS` old, unless the next would come
+Each message that is posted wakes the page's thread, which puts a thread that computes aside: hundreds of times a second, if
+each word were a message. So words wait until the last bunch of words is `GAP_MS` old, unless the next would come
 later than that; whatever else is said goes out at once, with the words before it. Pure: clock, timer and post are passed in.
 """
 
